@@ -1,0 +1,73 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Debug, Clone)]
+enum Edit {
+    Append { n_tokens: u32, label: u8, grafted: bool },
+    RollBack { per_mille: u32 },
+}
+
+fn edits() -> impl Strategy<Value = Vec<Edit>> {
+    let append = (0u32..70, 0u8..3, any::<bool>())
+        .prop_map(|(n_tokens, label, grafted)| Edit::Append { n_tokens, label, grafted });
+    let roll_back = (0u32..1000).prop_map(|per_mille| Edit::RollBack { per_mille });
+    prop::collection::vec(prop_oneof![3 => append, 1 => roll_back], 0..40)
+}
+
+fn origin(grafted: bool) -> SegmentOrigin {
+    if grafted {
+        let block = BlockKey([7; 32]);
+        SegmentOrigin::Grafted { block, anchor: AnchorKind::Neutral, delta: PositionDelta(-3) }
+    } else {
+        SegmentOrigin::Live
+    }
+}
+
+proptest! {
+    /// Against the naive oracle: one label and origin a token.
+    #[test]
+    fn agrees_with_a_list_of_tokens(edits in edits()) {
+        let limit = 193;
+        let mut ledger = Ledger::new(limit);
+        let mut tokens: Vec<(SegmentOrigin, String)> = Vec::new();
+        for edit in edits {
+            match edit {
+                Edit::Append { n_tokens, label, grafted } => {
+                    let label = format!("label {label}");
+                    let appended = ledger.append(n_tokens, origin(grafted), &label);
+                    let fits = tokens.len() + n_tokens as usize <= limit as usize;
+                    prop_assert_eq!(appended.is_ok(), fits);
+                    if fits {
+                        tokens.extend((0..n_tokens).map(|_| (origin(grafted), label.clone())));
+                    }
+                }
+                Edit::RollBack { per_mille } => {
+                    let to = tokens.len() as u32 * per_mille / 1000;
+                    ledger.roll_back(Position(to)).unwrap();
+                    tokens.truncate(to as usize);
+                }
+            }
+            prop_assert_eq!(ledger.end().index(), tokens.len());
+            let mut next = Position(0);
+            for segment in ledger.segments() {
+                prop_assert_eq!(segment.span.start, next);
+                prop_assert!(!segment.span.is_empty());
+                for position in segment.span.start.0..segment.span.end().0 {
+                    let (origin, label) = &tokens[position as usize];
+                    prop_assert_eq!(segment.origin, *origin);
+                    prop_assert_eq!(&segment.label, label);
+                }
+                next = segment.span.end();
+            }
+        }
+    }
+}
+
+#[test]
+fn rolling_forward_is_refused() {
+    let mut ledger = Ledger::new(10);
+    ledger.append(4, SegmentOrigin::Live, "prefix").unwrap();
+    let refused = ledger.roll_back(Position(5));
+    assert_eq!(refused, Err(LedgerError::RollbackForward { end: Position(4), to: Position(5) }));
+}
