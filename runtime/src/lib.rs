@@ -1,1 +1,53 @@
-//! placeholder
+//! A local LLM runtime that treats Agent Skills as cached objects.
+//!
+//! This is the front door: a [`Runtime`] joins a model, a block store and a
+//! catalog of skills; a [`Conversation`] is one context of it. The main path is
+//! [`Conversation::run_turn`]; what it calls for a skill is
+//! [`activate`](skillgraft_engine::activate()).
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//! use skillgraft::{Runtime, Settings, TurnEvent, TurnOptions};
+//!
+//! # fn main() -> Result<(), skillgraft::Error> {
+//! let settings = Settings::from_env()?.with_skills(["examples/skills"]);
+//! let runtime = Runtime::open(&settings, &mut |_| {})?;
+//! let mut conversation = runtime.conversation()?;
+//! let prompt = "How do I roll back a failed staging deploy?";
+//! let report = conversation.run_turn(prompt, &TurnOptions::default(), &mut |event| {
+//!     if let TurnEvent::Text(text) = event {
+//!         print!("{text}");
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
+//! println!("{} tokens grafted", report.tokens.grafted);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! **Invariant:** a cache never fails a request. Blocks that cannot be read,
+//! used or written cost time, and are reported.
+#![forbid(unsafe_code)]
+
+mod conversation;
+mod error;
+pub mod models;
+mod prompt;
+mod report;
+mod runtime;
+mod salt;
+mod settings;
+mod turn;
+
+pub use conversation::{Conversation, StopFlag, TurnEvent, TurnMode, TurnOptions};
+pub use error::Error;
+pub use prompt::{ActivationText, Prompts};
+pub use report::{
+    ActivationReport, ChoiceReport, FullPrefill, PrefixReport, TokenCounts, TurnReport,
+};
+pub use runtime::{OpenEvent, Runtime};
+pub use settings::Settings;
+pub use skillgraft_engine as engine;
+pub use skillgraft_kv as kv;
+pub use skillgraft_skills as skills;
+pub use skillgraft_store as store;

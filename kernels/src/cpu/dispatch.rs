@@ -1,0 +1,147 @@
+//! Which instruction set is used, and the one place where a kernel enters it.
+//!
+//! **Invariant:** code for an instruction set runs only after the machine was
+//! found to have it: [`Cpu`] holds an [`Isa`] that was checked when it was made.
+//!
+//! **Refuses:** choosing by build flags. One binary runs everywhere.
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "entering a function that needs an instruction set")
+)]
+
+use crate::cpu::lanes::{self, Lanes};
+use crate::cpu::threads::Threads;
+
+/// An instruction set that the kernels are built for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+    /// AVX2, FMA and F16C.
+    Avx2,
+    /// What every machine has.
+    Portable,
+}
+
+impl Isa {
+    /// All of them, fastest first.
+    pub const ALL: [Isa; 3] = [Isa::Avx512, Isa::Avx2, Isa::Portable];
+
+    /// The fastest that this machine has.
+    pub fn detect() -> Isa {
+        Isa::ALL.into_iter().find(|isa| isa.is_available()).unwrap_or(Isa::Portable)
+    }
+
+    /// All that this machine has, fastest first.
+    pub fn available() -> Vec<Isa> {
+        Isa::ALL.into_iter().filter(|isa| isa.is_available()).collect()
+    }
+
+    /// The name used in block identities and reports. Results of two
+    /// instruction sets may differ in the last bits.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Isa::Avx512 => "avx512",
+            Isa::Avx2 => "avx2",
+            Isa::Portable => "portable",
+        }
+    }
+
+    /// Whether this machine has it.
+    #[cfg(target_arch = "x86_64")]
+    pub fn is_available(self) -> bool {
+        match self {
+            Isa::Avx512 => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
+            Isa::Portable => true,
+        }
+    }
+
+    /// Whether this machine has it.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn is_available(self) -> bool {
+        self == Isa::Portable
+    }
+}
+
+/// A kernel's body, written for any [`Lanes`]. Everything that `run` calls with
+/// lanes must be `#[inline(always)]`: a function that is not inlined is
+/// compiled without the instruction set.
+pub(crate) trait Kernel {
+    fn run<L: Lanes>(self);
+}
+
+/// A processor as the kernels see it: an instruction set and some threads. The
+/// kernels are its methods.
+#[derive(Debug)]
+pub struct Cpu {
+    isa: Isa,
+    threads: Threads,
+}
+
+impl Cpu {
+    /// Uses `isa` on `threads`.
+    ///
+    /// # Panics
+    /// When the machine lacks the instruction set.
+    pub fn new(isa: Isa, threads: Threads) -> Self {
+        assert!(isa.is_available(), "this machine has no {}", isa.name());
+        Cpu { isa, threads }
+    }
+
+    /// The fastest instruction set of this machine and all processors that this
+    /// process may use.
+    pub fn detect() -> Self {
+        Cpu::new(Isa::detect(), Threads::available())
+    }
+
+    /// The instruction set.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The threads.
+    pub fn threads(&self) -> &Threads {
+        &self.threads
+    }
+
+    /// Runs `kernel` on this thread.
+    #[inline]
+    pub(crate) fn run<K: Kernel>(&self, kernel: K) {
+        match self.isa {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `new` has checked that the machine has the instruction set.
+            Isa::Avx512 => unsafe { run_avx512(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Isa::Avx2 => unsafe { run_avx2(kernel) },
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx512 | Isa::Avx2 => unreachable!("`new` refuses it on this machine"),
+            Isa::Portable => kernel.run::<lanes::Portable>(),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn run_avx512<K: Kernel>(kernel: K) {
+    kernel.run::<lanes::Avx512>();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn run_avx2<K: Kernel>(kernel: K) {
+    kernel.run::<lanes::Avx2>();
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,299 @@
+//! Linear layers: `y = x W^T`.
+//!
+//! Weights are packed once, when a model is loaded, into panels of 32 output
+//! columns, so that the inner loop reads them in order: `[n_out / 32, n_in, 32]`,
+//! the last panel padded with zeros.
+//!
+//! **Invariant:** each output is one `fma` chain over the inputs in ascending
+//! order (see [`tile`](crate::cpu::tile)); bias or residual is added after it.
+//!
+//! **Refuses:** choosing another algorithm by the number of rows.
+//!
+//! A further weight format is one more variant of [`Panels`] with a file of its
+//! own, packed by [`PackedLinear`] and multiplied from [`Product`].
+
+use crate::cpu::buffer::{AlignedBuffer, with_scratch};
+use crate::cpu::dispatch::{Cpu, Kernel};
+use crate::cpu::lanes::{LANES, Lanes, chunk, chunk_mut, padded};
+use crate::cpu::shared::Shared;
+use crate::cpu::tile::{Columns, Extent, PANEL, Rows, Sink, product};
+
+/// Below this many multiplications, waking a thread costs more than it saves.
+const INLINE_MULTIPLICATIONS: usize = 1 << 17;
+
+/// Rows of one work item. Their inputs (at usual widths half a MiB) and one
+/// panel stay in a core's second-level cache together.
+const ITEM_ROWS: usize = 240;
+
+/// Panels of one work item with few rows: what the widest tile reads at once.
+const ITEM_PANELS: usize = 4;
+
+/// The packed weights, in one of the formats.
+#[derive(Debug)]
+enum Panels {
+    F32(AlignedBuffer),
+}
+
+/// The weights of a linear layer, `[n_out, n_in]`, packed for [`Cpu::linear`].
+#[derive(Debug)]
+pub struct PackedLinear {
+    n_out: usize,
+    n_in: usize,
+    panels: Panels,
+}
+
+impl PackedLinear {
+    /// Packs `n_out` rows of `n_in` weights. `fill(i, row)` writes row `i`, so
+    /// it is the place to dequantise, to permute rows, and to join several
+    /// matrices into one. It is called once for each row, from several threads.
+    ///
+    /// # Panics
+    /// When a dimension is 0.
+    pub fn from_rows(
+        cpu: &Cpu,
+        n_out: usize,
+        n_in: usize,
+        fill: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Self {
+        assert!(n_out > 0 && n_in > 0, "a linear layer of {n_out} x {n_in}");
+        let mut packed = AlignedBuffer::zeroed(n_out.div_ceil(PANEL) * n_in * PANEL);
+        cpu.threads().for_each_chunk(packed.as_mut_slice(), n_in * PANEL, |i, panel| {
+            let n_rows = PANEL.min(n_out - i * PANEL);
+            let mut rows = vec![0.0; n_rows * n_in];
+            for (j, row) in rows.chunks_mut(n_in).enumerate() {
+                fill(i * PANEL + j, row);
+            }
+            for (k, columns) in panel.chunks_mut(PANEL).enumerate() {
+                for (j, column) in columns[..n_rows].iter_mut().enumerate() {
+                    *column = rows[j * n_in + k];
+                }
+            }
+        });
+        PackedLinear { n_out, n_in, panels: Panels::F32(packed) }
+    }
+
+    /// Packs a row-major matrix `[n_out, n_in]`.
+    ///
+    /// # Panics
+    /// When a dimension is 0 or `weights` is not `n_out * n_in` long.
+    pub fn from_row_major(cpu: &Cpu, n_out: usize, n_in: usize, weights: &[f32]) -> Self {
+        assert_eq!(weights.len(), n_out * n_in, "weights are not [{n_out}, {n_in}]");
+        PackedLinear::from_rows(cpu, n_out, n_in, |i, row| {
+            row.copy_from_slice(&weights[i * n_in..(i + 1) * n_in]);
+        })
+    }
+
+    /// Number of outputs.
+    pub fn n_out(&self) -> usize {
+        self.n_out
+    }
+
+    /// Number of inputs.
+    pub fn n_in(&self) -> usize {
+        self.n_in
+    }
+
+    /// Bytes that [`Cpu::linear`] reads.
+    pub fn bytes(&self) -> usize {
+        match &self.panels {
+            Panels::F32(packed) => size_of_val(packed.as_slice()),
+        }
+    }
+
+    /// Reads row `i`, `[n_in]`, back: the embedding of a token where the table
+    /// is tied to the output layer.
+    ///
+    /// # Panics
+    /// When there is no such row, or `out` is not `n_in` long.
+    pub fn row(&self, i: usize, out: &mut [f32]) {
+        assert!(i < self.n_out, "row {i} of {}", self.n_out);
+        assert_eq!(out.len(), self.n_in, "a row has {} weights", self.n_in);
+        match &self.panels {
+            Panels::F32(packed) => {
+                let panel = &packed.as_slice()[(i / PANEL) * self.n_in * PANEL..];
+                for (value, columns) in out.iter_mut().zip(panel.chunks(PANEL)) {
+                    *value = columns[i % PANEL];
+                }
+            }
+        }
+    }
+}
+
+impl Cpu {
+    /// `y = x W^T + bias`: `x` is `[m, n_in]`, `bias` `[n_out]`, `y`
+    /// `[m, n_out]`, all `f32` and row-major. `y` is overwritten.
+    ///
+    /// # Panics
+    /// When a shape does not fit.
+    pub fn linear(&self, x: &[f32], w: &PackedLinear, bias: Option<&[f32]>, y: &mut [f32]) {
+        if let Some(bias) = bias {
+            assert_eq!(bias.len(), w.n_out, "bias is not [{}]", w.n_out);
+        }
+        self.linear_into(x, w, y, bias.map_or(After::Nothing, After::Bias));
+    }
+
+    /// `y += x W^T`: as [`linear`](Self::linear), with the chain's result added
+    /// to what `y` holds.
+    ///
+    /// # Panics
+    /// When a shape does not fit.
+    pub fn linear_add(&self, x: &[f32], w: &PackedLinear, y: &mut [f32]) {
+        self.linear_into(x, w, y, After::Residual);
+    }
+
+    fn linear_into(&self, x: &[f32], w: &PackedLinear, y: &mut [f32], after: After<'_>) {
+        assert!(x.len().is_multiple_of(w.n_in), "x is not [m, {}]", w.n_in);
+        let m = x.len() / w.n_in;
+        assert_eq!(y.len(), m * w.n_out, "y is not [{m}, {}]", w.n_out);
+        if m == 0 {
+            return;
+        }
+        if m > 1 && w.n_in.is_multiple_of(ALIASING) {
+            // Rows this far apart would fall into the same few sets of the cache.
+            let stride = w.n_in + LANES;
+            with_scratch([m * stride], |[copy]| {
+                for (to, from) in copy.chunks_mut(stride).zip(x.chunks(w.n_in)) {
+                    to[..w.n_in].copy_from_slice(from);
+                }
+                self.linear_items(Rows { data: copy, stride }, m, w, y, after);
+            });
+        } else {
+            self.linear_items(Rows { data: x, stride: w.n_in }, m, w, y, after);
+        }
+    }
+
+    /// Cuts the work into items of some rows and some panels.
+    fn linear_items(
+        &self,
+        x: Rows<'_>,
+        m: usize,
+        w: &PackedLinear,
+        y: &mut [f32],
+        after: After<'_>,
+    ) {
+        let n_panels = w.n_out.div_ceil(PANEL);
+        let item_panels = if m < ITEM_PANELS { ITEM_PANELS } else { 1 };
+        let items_across = n_panels.div_ceil(item_panels);
+        let y = Shared::new(y);
+        let item = |i: usize| {
+            let (rows, panels) = (i / items_across * ITEM_ROWS, i % items_across * item_panels);
+            self.run(Product {
+                x,
+                w,
+                rows: (rows, m.min(rows + ITEM_ROWS)),
+                panels: (panels, n_panels.min(panels + item_panels)),
+                y,
+                after,
+            });
+        };
+        let n_items = items_across * m.div_ceil(ITEM_ROWS);
+        if m * w.n_in * w.n_out < INLINE_MULTIPLICATIONS {
+            (0..n_items).for_each(item);
+        } else {
+            self.threads().for_each(n_items, item);
+        }
+    }
+}
+
+/// A row stride that is a multiple of this many elements puts rows into the
+/// same sets of a first-level cache.
+const ALIASING: usize = 256;
+
+/// What is done with a chain's result.
+#[derive(Clone, Copy)]
+enum After<'a> {
+    Nothing,
+    /// `[n_out]`
+    Bias(&'a [f32]),
+    Residual,
+}
+
+/// Some rows times some panels, each range a start and an end.
+struct Product<'a> {
+    x: Rows<'a>,
+    w: &'a PackedLinear,
+    rows: (usize, usize),
+    panels: (usize, usize),
+    y: Shared<'a, f32>,
+    after: After<'a>,
+}
+
+impl Kernel for Product<'_> {
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        let Panels::F32(packed) = &self.w.panels;
+        let panel_len = self.w.n_in * PANEL;
+        let columns = Columns {
+            data: &packed.as_slice()[self.panels.0 * panel_len..self.panels.1 * panel_len],
+            step: PANEL,
+            pair_stride: panel_len,
+        };
+        let first_column = self.panels.0 * PANEL;
+        let n_columns = (self.panels.1 * PANEL).min(self.w.n_out) - first_column;
+        let extent = Extent {
+            n_rows: self.rows.1 - self.rows.0,
+            n_inner: self.w.n_in,
+            n_vectors: n_columns.div_ceil(LANES),
+        };
+        let x = Rows { data: &self.x.data[self.rows.0 * self.x.stride..], stride: self.x.stride };
+        let mut out = Output {
+            y: self.y,
+            first_row: self.rows.0,
+            first_column,
+            n_out: self.w.n_out,
+            after: self.after,
+        };
+        product::<L, _>(x, columns, extent, &mut out);
+    }
+}
+
+/// Puts results into `y`, `[m, n_out]`.
+struct Output<'a> {
+    y: Shared<'a, f32>,
+    first_row: usize,
+    first_column: usize,
+    n_out: usize,
+    after: After<'a>,
+}
+
+impl Output<'_> {
+    #[inline(always)]
+    fn apply<L: Lanes>(&self, value: L, column: usize, to: &mut [f32; LANES]) {
+        match self.after {
+            After::Nothing => value,
+            After::Bias(bias) if column + LANES <= bias.len() => {
+                value.add(L::load(chunk(bias, column)))
+            }
+            After::Bias(bias) => value.add(L::load(&padded(bias, column, 0.0))),
+            After::Residual => value.add(L::load(to)),
+        }
+        .store(to);
+    }
+}
+
+impl Sink for Output<'_> {
+    const STREAMS: bool = true;
+
+    #[inline(always)]
+    fn start<L: Lanes>(&self, _row: usize, _vector: usize) -> L {
+        L::splat(0.0)
+    }
+
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "items write interleaved parts of `y`")]
+    fn finish<L: Lanes>(&mut self, row: usize, vector: usize, value: L) {
+        let column = self.first_column + vector * LANES;
+        let start = (self.first_row + row) * self.n_out + column;
+        let len = LANES.min(self.n_out - column);
+        // SAFETY: items have disjoint ranges of rows or of panels, and within
+        // an item each vector of a row is finished once.
+        let to = unsafe { self.y.claim(start, len) };
+        if len == LANES {
+            self.apply(value, column, chunk_mut(to, 0));
+        } else {
+            let mut whole = padded(to, 0, 0.0);
+            self.apply(value, column, &mut whole);
+            to.copy_from_slice(&whole[..len]);
+        }
+    }
+}

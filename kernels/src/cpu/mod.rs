@@ -1,0 +1,33 @@
+//! The kernels on a CPU.
+//!
+//! | module | what |
+//! |---|---|
+//! | `dispatch` | [`Cpu`]: instruction set and threads; where a kernel enters the instruction set |
+//! | `lanes` | sixteen lanes, an implementation for each instruction set |
+//! | `tile` | the one inner loop of all matrix products |
+//! | `linear`, `attention`, `elementwise`, `kv` | the operations, methods of [`Cpu`] |
+//! | `threads`, `shared`, `buffer` | work on several threads, memory for it |
+//!
+//! **Invariant:** row and boundary invariance, as the crate's documentation
+//! states it.
+//!
+//! **Refuses:** knowing about models, files or sessions.
+
+mod attention;
+mod buffer;
+mod dispatch;
+mod elementwise;
+mod kv;
+mod lanes;
+mod linear;
+mod rotate;
+mod shared;
+mod threads;
+mod tile;
+
+pub use attention::{AttentionSegment, AttentionShape};
+pub use dispatch::{Cpu, Isa};
+pub use kv::{KvShape, KvSource, KvTarget};
+pub use linear::PackedLinear;
+pub use rotate::HeadRows;
+pub use threads::Threads;

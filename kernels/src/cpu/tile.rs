@@ -1,0 +1,204 @@
+//! The one inner loop: rows of one matrix times columns of another.
+//!
+//! Linear layers, attention scores and the sum of values all come down to
+//! `out[r][c] = init[r][c] + sum over i of x[r][i] * w[i][c]`.
+//!
+//! **Invariant:** each output is one chain of `fma` over `i` in ascending order,
+//! from its initial value on. How rows and columns are grouped into tiles
+//! decides only which chains run side by side, so a row's result does not
+//! depend on the other rows of a call, and a chain that is stored and taken up
+//! again gives the same bits as one that is not interrupted.
+//!
+//! **Refuses:** several accumulators for one output, and blocking of `i` with
+//! partial sums: both would be faster for short rows and neither is invariant.
+
+use crate::cpu::lanes::{LANES, Lanes, chunk_unchecked};
+
+/// Columns of a panel: two vectors of lanes.
+pub(crate) const PANEL: usize = 2 * LANES;
+
+/// How far ahead of the loop weights are asked for, in steps of `i`.
+const PREFETCH_STEPS: usize = 24;
+
+/// The left matrix: row `r` is `data[r * stride..][..n_inner]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    pub(crate) data: &'a [f32],
+    pub(crate) stride: usize,
+}
+
+/// The right matrix. Sixteen columns, the vector `v`, of step `i` start at
+/// `data[(v / 2) * pair_stride + (v % 2) * LANES + i * step]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns<'a> {
+    pub(crate) data: &'a [f32],
+    pub(crate) step: usize,
+    pub(crate) pair_stride: usize,
+}
+
+/// Where chains start and what becomes of them. `row` and `vector` count from
+/// the first of the call.
+pub(crate) trait Sink {
+    /// Whether the right matrix is too large to lie in the cache already.
+    const STREAMS: bool;
+    /// The initial value of a chain.
+    fn start<L: Lanes>(&self, row: usize, vector: usize) -> L;
+    /// Takes the end of a chain.
+    fn finish<L: Lanes>(&mut self, row: usize, vector: usize, value: L);
+}
+
+/// The extent of a product.
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) n_rows: usize,
+    /// Length of the chains.
+    pub(crate) n_inner: usize,
+    /// Columns, in vectors of lanes.
+    pub(crate) n_vectors: usize,
+}
+
+impl Extent {
+    /// Asserts that all that [`tile`] reads is there.
+    #[inline(always)]
+    fn check(self, x: Rows<'_>, w: Columns<'_>) {
+        let Extent { n_rows, n_inner, n_vectors } = self;
+        assert!(n_rows > 0 && n_inner > 0 && n_vectors > 0, "empty product");
+        assert!((n_rows - 1) * x.stride + n_inner <= x.data.len(), "rows out of bounds");
+        let last = n_vectors - 1;
+        let last = (last / 2) * w.pair_stride + (last % 2) * LANES;
+        // With more than one vector the second of a pair may lie further on
+        // than the last.
+        let second = if n_vectors > 1 { ((n_vectors - 2) / 2) * w.pair_stride + LANES } else { 0 };
+        let end = last.max(second) + (n_inner - 1) * w.step + LANES;
+        assert!(end <= w.data.len(), "columns out of bounds");
+    }
+}
+
+/// Computes all of `extent`. Rows are taken in tiles as high as the registers
+/// allow; with few rows a tile is wider instead, since `fma` needs about eight
+/// chains to keep busy.
+///
+/// # Panics
+/// When a matrix is smaller than `extent` says.
+#[inline(always)]
+pub(crate) fn product<L: Lanes, S: Sink>(
+    x: Rows<'_>,
+    w: Columns<'_>,
+    extent: Extent,
+    sink: &mut S,
+) {
+    extent.check(x, w);
+    let mut row = 0;
+    while row < extent.n_rows {
+        let left = extent.n_rows - row;
+        let at = At { x, w, n_inner: extent.n_inner, row };
+        let n = extent.n_vectors;
+        if L::ROWS == 12 {
+            match left {
+                1 => at.across::<L, S, 1, 8>(n, sink),
+                2 => at.across::<L, S, 2, 4>(n, sink),
+                3 => at.across::<L, S, 3, 4>(n, sink),
+                4 => at.across::<L, S, 4, 4>(n, sink),
+                5 => at.across::<L, S, 5, 2>(n, sink),
+                6 => at.across::<L, S, 6, 2>(n, sink),
+                7 => at.across::<L, S, 7, 2>(n, sink),
+                8 => at.across::<L, S, 8, 2>(n, sink),
+                9 => at.across::<L, S, 9, 2>(n, sink),
+                10 => at.across::<L, S, 10, 2>(n, sink),
+                11 => at.across::<L, S, 11, 2>(n, sink),
+                _ => at.across::<L, S, 12, 2>(n, sink),
+            }
+        } else if L::ROWS == 3 {
+            match left {
+                1 => at.across::<L, S, 1, 4>(n, sink),
+                2 => at.across::<L, S, 2, 2>(n, sink),
+                _ => at.across::<L, S, 3, 2>(n, sink),
+            }
+        } else {
+            match left {
+                1 => at.across::<L, S, 1, 2>(n, sink),
+                _ => at.across::<L, S, 2, 1>(n, sink),
+            }
+        }
+        row += left.min(L::ROWS);
+    }
+}
+
+/// A strip of rows, from `row` on, of a product that was checked.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    x: Rows<'a>,
+    w: Columns<'a>,
+    n_inner: usize,
+    row: usize,
+}
+
+impl At<'_> {
+    /// `R` rows by all columns, `C` vectors at a time and fewer at the end.
+    #[inline(always)]
+    fn across<L: Lanes, S: Sink, const R: usize, const C: usize>(
+        self,
+        n_vectors: usize,
+        sink: &mut S,
+    ) {
+        let mut vector = 0;
+        while vector + C <= n_vectors {
+            self.tile::<L, S, R, C>(vector, sink);
+            vector += C;
+        }
+        if C > 4 && vector + 4 <= n_vectors {
+            self.tile::<L, S, R, 4>(vector, sink);
+            vector += 4;
+        }
+        if C > 2 && vector + 2 <= n_vectors {
+            self.tile::<L, S, R, 2>(vector, sink);
+            vector += 2;
+        }
+        if C > 1 && vector < n_vectors {
+            self.tile::<L, S, R, 1>(vector, sink);
+        }
+    }
+
+    /// `R` rows by `C` vectors: `R * C` chains side by side.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "bounds checks would be most of the loop")]
+    fn tile<L: Lanes, S: Sink, const R: usize, const C: usize>(self, vector: usize, sink: &mut S) {
+        let mut sums = [[L::splat(0.0); C]; R];
+        for (r, sums) in sums.iter_mut().enumerate() {
+            for (c, sum) in sums.iter_mut().enumerate() {
+                *sum = sink.start(self.row + r, vector + c);
+            }
+        }
+        let mut starts = [0; C];
+        for (c, start) in starts.iter_mut().enumerate() {
+            let vector = vector + c;
+            *start = (vector / 2) * self.w.pair_stride + (vector % 2) * LANES;
+        }
+        let first = self.row * self.x.stride;
+        for i in 0..self.n_inner {
+            let mut columns = [L::splat(0.0); C];
+            for (column, start) in columns.iter_mut().zip(starts) {
+                let offset = start + i * self.w.step;
+                // SAFETY: `Extent::check` has bounded the last vector of the
+                // last step, which no other exceeds.
+                *column = L::load(unsafe { chunk_unchecked(self.w.data, offset) });
+                if S::STREAMS {
+                    L::prefetch(self.w.data, offset + PREFETCH_STEPS * self.w.step);
+                }
+            }
+            for (r, sums) in sums.iter_mut().enumerate() {
+                // SAFETY: `Extent::check` has bounded the last row's last element.
+                let x = unsafe { self.x.data.get_unchecked(first + r * self.x.stride + i) };
+                let x = L::splat(*x);
+                for (sum, &column) in sums.iter_mut().zip(&columns) {
+                    *sum = x.fma(column, *sum);
+                }
+            }
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            for (c, &sum) in sums.iter().enumerate() {
+                sink.finish(self.row + r, vector + c, sum);
+            }
+        }
+    }
+}

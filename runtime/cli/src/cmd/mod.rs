@@ -1,0 +1,52 @@
+//! One file per subcommand.
+
+pub(crate) mod bench;
+pub(crate) mod fidelity;
+pub(crate) mod model;
+pub(crate) mod run;
+
+use std::path::PathBuf;
+
+use skillgraft::models::ModelChoice;
+use skillgraft::{Settings, StopFlag};
+
+/// Options of every command that runs a model on skills.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Common {
+    /// A folder to look for skills in; may be given several times.
+    #[arg(long = "skills", value_name = "DIR")]
+    skills: Vec<PathBuf>,
+
+    /// A known model, or a GGUF file [default: the first of `skillgraft model list`].
+    #[arg(long, value_name = "ID|FILE")]
+    model: Option<String>,
+
+    /// Context limit in tokens [default: the model's].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..))]
+    context: Option<u32>,
+
+    /// CPU threads [default: as many as the process may use].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+}
+
+impl Common {
+    /// The environment's settings, with what the command line says over them.
+    pub(crate) fn settings(&self, stop: &StopFlag) -> Result<Settings, skillgraft::Error> {
+        let mut settings = Settings::from_env()?;
+        if !self.skills.is_empty() {
+            settings = settings.with_skills(self.skills.clone());
+        }
+        if let Some(model) = &self.model {
+            settings.model = ModelChoice::parse(model)?;
+        }
+        if self.context.is_some() {
+            settings.options.context_length = self.context;
+        }
+        if let Some(n) = self.threads {
+            settings.options.backend.n_threads = Some(n.into());
+        }
+        settings.stop = stop.clone();
+        Ok(settings)
+    }
+}

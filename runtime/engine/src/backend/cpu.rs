@@ -1,0 +1,237 @@
+//! The CPU backend: plain buffers and our own kernels.
+
+use skillgraft_kernels::{
+    AttentionSegment, AttentionShape, Cpu, HeadRows, Isa, KvShape, KvSource, KvTarget,
+    PackedLinear, Threads,
+};
+use skillgraft_kv::{KvBuffer, KvGeometry, KvView, TokenId};
+
+use super::{AttentionSpec, Backend, BackendOptions, PageRead, Sequence};
+use crate::cache::{CacheSegment, Storage};
+
+/// Runs the decoder on the CPU.
+#[derive(Debug)]
+pub struct CpuBackend {
+    cpu: Cpu,
+}
+
+/// Activations, `[n_rows, width]`.
+#[derive(Debug)]
+pub struct CpuHidden {
+    data: Vec<f32>,
+    width: usize,
+}
+
+/// K and V of a page, one tensor `[n_kv_heads, capacity, head_dim]` a layer.
+#[derive(Debug)]
+pub struct CpuPage {
+    k: Vec<KvBuffer>,
+    v: Vec<KvBuffer>,
+    geometry: KvGeometry,
+    capacity: usize,
+}
+
+impl CpuPage {
+    /// Elements between two heads.
+    fn head_stride(&self) -> usize {
+        self.capacity * self.geometry.head_dim
+    }
+}
+
+impl CpuBackend {
+    /// The kernels it runs.
+    pub fn cpu(&self) -> &Cpu {
+        &self.cpu
+    }
+}
+
+impl CpuHidden {
+    fn zeroed(n_rows: usize, width: usize) -> Self {
+        CpuHidden { data: vec![0.0; n_rows * width], width }
+    }
+
+    fn n_rows(&self) -> usize {
+        self.data.len() / self.width
+    }
+}
+
+impl Backend for CpuBackend {
+    type Linear = PackedLinear;
+    type Norm = Vec<f32>;
+    type Hidden = CpuHidden;
+    type Page = CpuPage;
+
+    fn new(options: &BackendOptions) -> Self {
+        let threads = options.n_threads.map_or_else(Threads::available, Threads::new);
+        CpuBackend { cpu: Cpu::new(Isa::detect(), threads) }
+    }
+
+    fn arithmetic(&self) -> String {
+        format!("cpu {} f32", self.cpu.isa().name())
+    }
+
+    fn pack_linear(
+        &self,
+        n_out: usize,
+        n_in: usize,
+        fill: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) -> PackedLinear {
+        PackedLinear::from_rows(&self.cpu, n_out, n_in, fill)
+    }
+
+    fn pack_norm(&self, values: Vec<f32>) -> Vec<f32> {
+        values
+    }
+
+    fn new_page(&self, geometry: KvGeometry, capacity: usize) -> CpuPage {
+        let tensor = || KvBuffer::zeroed(geometry.dtype, geometry.tensor_len(capacity));
+        CpuPage {
+            k: (0..geometry.n_layers).map(|_| tensor()).collect(),
+            v: (0..geometry.n_layers).map(|_| tensor()).collect(),
+            geometry,
+            capacity,
+        }
+    }
+
+    fn embed(&self, table: &PackedLinear, tokens: &[TokenId]) -> CpuHidden {
+        let mut hidden = CpuHidden::zeroed(tokens.len(), table.n_in());
+        for (row, token) in hidden.data.chunks_exact_mut(table.n_in()).zip(tokens) {
+            table.row(token.0 as usize, row);
+        }
+        hidden
+    }
+
+    fn rms_norm(&self, x: &CpuHidden, norm: &Vec<f32>, eps: f32) -> CpuHidden {
+        let mut out = CpuHidden::zeroed(x.n_rows(), x.width);
+        self.cpu.rms_norm(&x.data, norm, eps, &mut out.data);
+        out
+    }
+
+    fn linear(&self, x: &CpuHidden, weights: &PackedLinear) -> CpuHidden {
+        let mut out = CpuHidden::zeroed(x.n_rows(), weights.n_out());
+        self.cpu.linear(&x.data, weights, None, &mut out.data);
+        out
+    }
+
+    fn linear_add(&self, x: &CpuHidden, weights: &PackedLinear, sum: &mut CpuHidden) {
+        self.cpu.linear_add(&x.data, weights, &mut sum.data);
+    }
+
+    fn gated(&self, x: &CpuHidden, gate_up: &PackedLinear) -> CpuHidden {
+        let both = self.linear(x, gate_up);
+        let width = gate_up.n_out() / 2;
+        let mut out = CpuHidden::zeroed(x.n_rows(), width);
+        self.cpu.swiglu(&both.data, width, &mut out.data);
+        out
+    }
+
+    fn attention(
+        &self,
+        attention: &AttentionSpec,
+        mut qkv: CpuHidden,
+        sequences: &mut [Sequence<'_, Self>],
+    ) -> CpuHidden {
+        let q_dim = attention.n_heads * attention.head_dim;
+        let mut out = CpuHidden::zeroed(qkv.n_rows(), q_dim);
+        for sequence in sequences {
+            let rows = sequence.rows.clone();
+            let qkv_rows = &mut qkv.data[rows.start * qkv.width..rows.end * qkv.width];
+            self.append(attention, qkv_rows, sequence);
+            let out_rows = &mut out.data[rows.start * q_dim..rows.end * q_dim];
+            self.attend(attention, qkv_rows, sequence, out_rows);
+        }
+        out
+    }
+
+    fn logits(&self, x: &CpuHidden, rows: &[usize], head: &PackedLinear) -> Vec<f32> {
+        let wanted: Vec<f32> =
+            rows.iter().flat_map(|row| &x.data[row * x.width..][..x.width]).copied().collect();
+        let mut logits = vec![0.0; rows.len() * head.n_out()];
+        self.cpu.linear(&wanted, head, None, &mut logits);
+        logits
+    }
+
+    fn read_page(&self, page: &CpuPage, read: &PageRead, k: &mut KvBuffer, v: &mut KvBuffer) {
+        let layer = read.layer.index();
+        let KvGeometry { n_kv_heads, head_dim, .. } = page.geometry;
+        let shape = KvShape { n_kv_heads, n_tokens: read.n_tokens, head_dim };
+        for (tensor, buffer) in [(&page.k[layer], k), (&page.v[layer], v)] {
+            let view = tensor.view().slice(read.from * head_dim, tensor.len());
+            let source = KvSource { view, head_stride: page.head_stride() };
+            let head_stride = read.capacity * head_dim;
+            self.cpu.copy_kv(source, shape, KvTarget { buffer, head_stride, at_token: read.at });
+        }
+    }
+}
+
+impl CpuBackend {
+    /// Rotates the K rows of a sequence and stores them and its V rows in the
+    /// page that was reserved for them.
+    fn append(
+        &self,
+        attention: &AttentionSpec,
+        qkv: &mut [f32],
+        sequence: &mut Sequence<'_, Self>,
+    ) {
+        let AttentionSpec { n_heads, n_kv_heads, head_dim, .. } = *attention;
+        let n_tokens = sequence.rows.len();
+        let row_stride = qkv.len() / n_tokens;
+        let (k_at, v_at) = (n_heads * head_dim, (n_heads + n_kv_heads) * head_dim);
+        self.cpu.rotate(&mut qkv[k_at..], row_stride, n_kv_heads, head_dim, &sequence.angles);
+
+        let (page, n_used) = sequence.cache.tail_page_mut();
+        let shape = KvShape { n_kv_heads, n_tokens, head_dim };
+        let head_stride = page.head_stride();
+        let layer = attention.layer.index();
+        for (buffer, at) in [(&mut page.k[layer], k_at), (&mut page.v[layer], v_at)] {
+            let rows = HeadRows { data: &qkv[at..], row_stride };
+            let target = KvTarget { buffer, head_stride, at_token: n_used - n_tokens };
+            self.cpu.store_kv(rows, shape, target);
+        }
+    }
+
+    fn attend(
+        &self,
+        attention: &AttentionSpec,
+        qkv: &[f32],
+        sequence: &Sequence<'_, Self>,
+        out: &mut [f32],
+    ) {
+        let AttentionSpec { n_heads, n_kv_heads, head_dim, scale, .. } = *attention;
+        let n_rows = sequence.rows.len();
+        let queries = HeadRows { data: qkv, row_stride: qkv.len() / n_rows };
+        let mut rotated = vec![0.0; sequence.frames.n_frames() * out.len()];
+        self.cpu.query_frames(&sequence.frames, queries, n_heads, head_dim, &mut rotated);
+
+        let segments: Vec<AttentionSegment<'_>> = sequence
+            .cache
+            .segments()
+            .iter()
+            .map(|segment| {
+                let (k, v, head_stride) = kv_of(attention, segment);
+                let frame = sequence.frames.index_of(segment.delta);
+                let frame = frame.expect("every distance in the cache has a frame");
+                AttentionSegment { k, v, n_tokens: segment.n_tokens, head_stride, frame }
+            })
+            .collect();
+        let shape = AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale };
+        self.cpu.segment_attention(&shape, &rotated, &segments, out);
+    }
+}
+
+/// K and V of a segment's layer, and the elements between their heads.
+fn kv_of<'a>(
+    attention: &AttentionSpec,
+    segment: &'a CacheSegment<CpuBackend>,
+) -> (KvView<'a>, KvView<'a>, usize) {
+    let layer = attention.layer;
+    match &segment.storage {
+        Storage::Page(page) => {
+            (page.k[layer.index()].view(), page.v[layer.index()].view(), page.head_stride())
+        }
+        Storage::Block(block) => {
+            let head_stride = block.header().n_tokens() * attention.head_dim;
+            (block.get().k(layer), block.get().v(layer), head_stride)
+        }
+    }
+}

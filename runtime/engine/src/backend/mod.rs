@@ -1,0 +1,138 @@
+//! What the decoder asks of a device: about a dozen coarse operations.
+//!
+//! The decoder is written once against [`Backend`]. Activations are opaque to
+//! it, so that a CPU backend can work on plain buffers and a GPU backend on
+//! device memory. Rows of several sequences may be computed together: all
+//! operations but attention see rows only.
+
+mod cpu;
+
+use std::fmt;
+
+use skillgraft_kernels::{Angles, QueryFrames};
+use skillgraft_kv::{KvBuffer, KvGeometry, LayerIdx, TokenId};
+
+pub use cpu::{CpuBackend, CpuPage};
+
+use crate::cache::SegmentedCache;
+
+/// A device that runs the decoder.
+pub trait Backend: Send + Sync + Sized + fmt::Debug + 'static {
+    /// The weights of a linear map, packed as the device likes them.
+    type Linear: Send + Sync;
+    /// The weights of a norm.
+    type Norm: Send + Sync;
+    /// Activations, `[n_rows, width]`, f32.
+    type Hidden;
+    /// Room for K and V of some tokens, in all layers.
+    type Page: Send + Sync + fmt::Debug;
+
+    /// Opens the device.
+    fn new(options: &BackendOptions) -> Self;
+
+    /// Names the arithmetic: results of two backends with the same name are
+    /// bit-identical. Part of a block's key.
+    fn arithmetic(&self) -> String;
+
+    /// Packs weights `[n_out, n_in]`; `fill` writes one row of them, `[n_in]`,
+    /// and is called once a row, from several threads.
+    fn pack_linear(
+        &self,
+        n_out: usize,
+        n_in: usize,
+        fill: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) -> Self::Linear;
+
+    /// Takes the weights of a norm, `[width]`.
+    fn pack_norm(&self, values: Vec<f32>) -> Self::Norm;
+
+    /// An empty page for `capacity` tokens.
+    fn new_page(&self, geometry: KvGeometry, capacity: usize) -> Self::Page;
+
+    /// Rows of the embedding table, `[n_rows, hidden_dim]`.
+    fn embed(&self, table: &Self::Linear, tokens: &[TokenId]) -> Self::Hidden;
+
+    /// RMS norm of every row (Zhang and Sennrich 2019).
+    fn rms_norm(&self, x: &Self::Hidden, norm: &Self::Norm, eps: f32) -> Self::Hidden;
+
+    /// `x W^T`, `[n_rows, n_out]`.
+    fn linear(&self, x: &Self::Hidden, weights: &Self::Linear) -> Self::Hidden;
+
+    /// `sum += x W^T`.
+    fn linear_add(&self, x: &Self::Hidden, weights: &Self::Linear, sum: &mut Self::Hidden);
+
+    /// `silu(x G^T) * (x U^T)` (SwiGLU, Shazeer 2020), `[n_rows, n]`, where
+    /// `gate_up` is G and U, one below the other, `2n` rows together.
+    fn gated(&self, x: &Self::Hidden, gate_up: &Self::Linear) -> Self::Hidden;
+
+    /// Rotates and appends the K and V rows of each sequence to its cache, then
+    /// attends: every row sees its own sequence up to itself. A row of `qkv` is
+    /// its queries, keys and values, not rotated:
+    /// `[n_rows, (n_heads + 2 n_kv_heads) * head_dim]`. Returns
+    /// `[n_rows, n_heads * head_dim]`.
+    fn attention(
+        &self,
+        attention: &AttentionSpec,
+        qkv: Self::Hidden,
+        sequences: &mut [Sequence<'_, Self>],
+    ) -> Self::Hidden;
+
+    /// Logits of the named rows, `[rows.len(), vocab_size]`.
+    fn logits(&self, x: &Self::Hidden, rows: &[usize], head: &Self::Linear) -> Vec<f32>;
+
+    /// Copies K and V of tokens `from..from + n_tokens` of a page's layer behind
+    /// the tokens already in `k` and `v`, which are `[n_kv_heads, capacity,
+    /// head_dim]` with `at` tokens filled.
+    fn read_page(&self, page: &Self::Page, read: &PageRead, k: &mut KvBuffer, v: &mut KvBuffer);
+}
+
+/// What attention needs to know about the model and the layer.
+#[derive(Debug, Clone)]
+pub struct AttentionSpec {
+    /// The layer whose K and V are written and read.
+    pub layer: LayerIdx,
+    /// Query heads.
+    pub n_heads: usize,
+    /// KV heads.
+    pub n_kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Scale of the scores.
+    pub scale: f32,
+}
+
+/// The rows of one sequence in a forward pass.
+#[derive(Debug)]
+pub struct Sequence<'a, B: Backend> {
+    /// Its context; the last page has room for the rows.
+    pub cache: &'a mut SegmentedCache<B>,
+    /// Its rows among all rows of the pass.
+    pub rows: std::ops::Range<usize>,
+    /// Angles of its rows' positions: what K is rotated by.
+    pub angles: Angles,
+    /// Where its queries are rotated to, once for each distance at which blocks
+    /// of the context are used.
+    pub frames: QueryFrames,
+}
+
+/// A copy out of a page.
+#[derive(Debug, Clone, Copy)]
+pub struct PageRead {
+    /// Which layer.
+    pub layer: LayerIdx,
+    /// First token of the page to copy.
+    pub from: usize,
+    /// Number of tokens.
+    pub n_tokens: usize,
+    /// Token of the destination where the copy begins.
+    pub at: usize,
+    /// Tokens of the destination.
+    pub capacity: usize,
+}
+
+/// What a user may choose about a backend.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BackendOptions {
+    /// Threads; `None` takes as many as the process may use.
+    pub n_threads: Option<usize>,
+}

@@ -1,0 +1,97 @@
+//! Compiling: the KV of a text, computed behind an anchor and kept as a block.
+
+use std::time::Instant;
+
+use skillgraft_kv::{
+    AnchorKind, BlockHeader, BlockIdentity, BlockKey, CompiledBlock, TokenId, TokenSpan,
+};
+
+use crate::backend::Backend;
+use crate::error::EngineError;
+use crate::model::Model;
+use crate::session::{Interrupt, Session};
+
+/// The text of a block, and what it is compiled behind.
+#[derive(Debug, Clone, Copy)]
+pub struct BlockSource<'a> {
+    /// What a person calls it.
+    pub label: &'a str,
+    /// What the anchor is.
+    pub anchor: AnchorKind,
+    /// The anchor's tokens: computed first, and dropped.
+    pub anchor_tokens: &'a [TokenId],
+    /// The block's tokens.
+    pub tokens: &'a [TokenId],
+    /// Keeps one user's blocks from being guessed by another.
+    pub salt: [u8; 16],
+}
+
+impl BlockSource<'_> {
+    /// The block's key under a model.
+    pub fn key<B: Backend>(&self, model: &Model<B>) -> BlockKey {
+        let identity = BlockIdentity {
+            model: model.fingerprint(),
+            tokenizer: model.tokenizer().digest(),
+            template: model.template().digest(),
+            rope: model.spec().rope.clone(),
+            geometry: model.kv_geometry(),
+            arithmetic: model.backend().arithmetic(),
+            anchor: self.anchor,
+            anchor_tokens: self.anchor_tokens.to_vec(),
+            tokens: self.tokens.to_vec(),
+            salt: self.salt,
+        };
+        BlockKey(*blake3::hash(&identity.canonical_bytes()).as_bytes())
+    }
+}
+
+/// Computes a block.
+///
+/// # Errors
+/// [`EngineError::Context`] when anchor and text exceed the context limit,
+/// [`EngineError::Interrupted`].
+pub fn compile<B: Backend>(
+    model: &std::sync::Arc<Model<B>>,
+    source: &BlockSource<'_>,
+    interrupt: Interrupt<'_>,
+) -> Result<CompiledBlock, EngineError> {
+    let _span = tracing::info_span!("compile", label = source.label, n_tokens = source.tokens.len())
+        .entered();
+    let mut scratch = Session::new(std::sync::Arc::clone(model));
+    scratch.prefill(source.anchor_tokens, "anchor", interrupt)?;
+    let start = scratch.end();
+    let started = Instant::now();
+    scratch.prefill(source.tokens, source.label, interrupt)?;
+    let compile_ms = started.elapsed().as_secs_f64() * 1e3;
+    let span = TokenSpan { start, len: source.tokens.len() as u32 };
+    Ok(take_block(&scratch, source, span, compile_ms))
+}
+
+/// Makes a block of the beginning of a context that was just computed, such as
+/// its static prefix.
+///
+/// # Panics
+/// When part of the span was grafted, or `source` is not what the context has.
+pub fn take_block<B: Backend>(
+    session: &Session<B>,
+    source: &BlockSource<'_>,
+    span: TokenSpan,
+    compile_ms: f64,
+) -> CompiledBlock {
+    let model = session.model();
+    assert_eq!(&session.tokens()[span.start.index()..span.end().index()], source.tokens);
+    let [k, v] = session
+        .cache()
+        .extract(model.backend(), span)
+        .expect("the span was computed in this context");
+    let header = BlockHeader {
+        key: source.key(model),
+        geometry: model.kv_geometry(),
+        tokens: source.tokens.to_vec(),
+        compiled_at: span.start,
+        anchor: source.anchor,
+        label: source.label.to_owned(),
+        compile_ms,
+    };
+    CompiledBlock { header, k, v }
+}

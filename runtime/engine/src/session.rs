@@ -1,0 +1,200 @@
+//! One context: token ids, ledger and cache, always in step.
+//!
+//! **Invariant:** the ledger's end, the cache's end and the number of token ids
+//! are equal, whatever call failed.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use skillgraft_kv::{
+    BlockKey, Ledger, Position, SegmentOrigin, TokenId, TokenSpan, VerifiedBlock,
+};
+
+use crate::backend::{Backend, CpuBackend};
+use crate::cache::{PAGE_TOKENS, SegmentedCache};
+use crate::error::EngineError;
+use crate::model::{LogitRows, Model, Step};
+
+/// Asked between chunks of work; breaking makes the work end with
+/// [`EngineError::Interrupted`].
+pub type Interrupt<'a> = &'a (dyn Fn() -> ControlFlow<()> + Sync);
+
+/// Never interrupts.
+pub fn uninterrupted() -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+/// One context of a model.
+#[derive(Debug)]
+pub struct Session<B: Backend = CpuBackend> {
+    model: Arc<Model<B>>,
+    ledger: Ledger,
+    cache: SegmentedCache<B>,
+    tokens: Vec<TokenId>,
+}
+
+impl<B: Backend> Session<B> {
+    /// An empty context.
+    pub fn new(model: Arc<Model<B>>) -> Self {
+        let ledger = Ledger::new(model.context_length());
+        let cache = SegmentedCache::new(model.kv_geometry());
+        Session { model, ledger, cache, tokens: Vec::new() }
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<Model<B>> {
+        &self.model
+    }
+
+    /// What is in the context.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The token ids of the context.
+    pub fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
+    /// The KV of the context.
+    pub fn cache(&self) -> &SegmentedCache<B> {
+        &self.cache
+    }
+
+    /// Position of the next token.
+    pub fn end(&self) -> Position {
+        self.ledger.end()
+    }
+
+    /// A second context with the same contents. Costs a copy of the segment
+    /// table and the token ids; K and V are shared.
+    #[must_use]
+    pub fn branch(&self) -> Self {
+        Session {
+            model: Arc::clone(&self.model),
+            ledger: self.ledger.clone(),
+            cache: self.cache.clone(),
+            tokens: self.tokens.clone(),
+        }
+    }
+
+    /// Appends tokens, computing their KV, and returns the logits of the last
+    /// one, `[vocab_size]`; `None` when there is no token.
+    ///
+    /// # Errors
+    /// [`EngineError::Context`] when they do not fit (nothing is changed then),
+    /// [`EngineError::Interrupted`] between chunks (whole chunks stay).
+    ///
+    /// # Panics
+    /// When a token is outside the vocabulary.
+    pub fn prefill(
+        &mut self,
+        tokens: &[TokenId],
+        label: &str,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Option<Vec<f32>>, EngineError> {
+        self.check_room(tokens.len())?;
+        let n_chunks = tokens.len().div_ceil(PAGE_TOKENS);
+        let mut logits = None;
+        for (chunk, idx) in tokens.chunks(PAGE_TOKENS).zip(1..) {
+            if interrupt().is_break() {
+                return Err(EngineError::Interrupted);
+            }
+            let rows = if idx == n_chunks { LogitRows::Last } else { LogitRows::None };
+            logits = Some(self.forward(chunk, label, rows)?);
+        }
+        Ok(logits)
+    }
+
+    /// Appends tokens and returns the logits of each, `[n_tokens, vocab_size]`:
+    /// what fidelity measurements compare.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill).
+    pub fn score(&mut self, tokens: &[TokenId], label: &str) -> Result<Vec<f32>, EngineError> {
+        self.check_room(tokens.len())?;
+        let mut logits = Vec::new();
+        for chunk in tokens.chunks(PAGE_TOKENS) {
+            logits.extend(self.forward(chunk, label, LogitRows::All)?);
+        }
+        Ok(logits)
+    }
+
+    fn check_room(&self, n_tokens: usize) -> Result<(), EngineError> {
+        let n_tokens = u32::try_from(n_tokens).unwrap_or(u32::MAX);
+        // The ledger decides; a copy is asked, so that nothing changes yet.
+        self.ledger.clone().append(n_tokens, SegmentOrigin::Live, "")?;
+        Ok(())
+    }
+
+    fn forward(
+        &mut self,
+        chunk: &[TokenId],
+        label: &str,
+        logits: LogitRows,
+    ) -> Result<Vec<f32>, EngineError> {
+        assert!(chunk.iter().all(|&token| self.model.knows(token)), "token outside the vocabulary");
+        self.ledger.append(chunk.len() as u32, SegmentOrigin::Live, label)?;
+        let step = Step { cache: &mut self.cache, tokens: chunk, logits };
+        let mut logits = self.model.decoder.forward(&self.model.backend, &mut [step]);
+        self.tokens.extend_from_slice(chunk);
+        Ok(logits.pop().unwrap_or_default())
+    }
+
+    /// Appends a block without computing anything: one entry of the segment
+    /// table, whatever its length.
+    ///
+    /// # Errors
+    /// [`EngineError::ForeignBlock`] when its shape is not the model's,
+    /// [`EngineError::Context`] when it does not fit. Nothing is changed then.
+    pub fn graft(&mut self, block: VerifiedBlock, label: &str) -> Result<TokenSpan, EngineError> {
+        let header = block.header();
+        let foreign = |reason: String| EngineError::ForeignBlock {
+            label: header.label.clone(),
+            reason,
+        };
+        if header.geometry != self.model.kv_geometry() {
+            let ours = self.model.kv_geometry();
+            return Err(foreign(format!("its KV is {:?}, the model's {ours:?}", header.geometry)));
+        }
+        if let Some(token) = header.tokens.iter().find(|&&token| !self.model.knows(token)) {
+            return Err(foreign(format!("token {} is outside the vocabulary", token.0)));
+        }
+        let delta = self.end() - header.compiled_at;
+        if delta.0 != 0
+            && let Some(reason) = self.model.not_graftable()
+        {
+            return Err(foreign(reason.to_owned()));
+        }
+        let origin = origin_of(header.key, header.anchor, delta);
+        let span = self.ledger.append(header.n_tokens() as u32, origin, label)?;
+        self.tokens.extend_from_slice(&header.tokens);
+        self.cache.graft(block);
+        Ok(span)
+    }
+
+    /// Drops all tokens from `to` on.
+    ///
+    /// # Errors
+    /// [`EngineError::Context`] when `to` lies behind the end.
+    pub fn roll_back(&mut self, to: Position) -> Result<(), EngineError> {
+        self.ledger.roll_back(to)?;
+        self.cache.truncate(to);
+        self.tokens.truncate(to.index());
+        Ok(())
+    }
+}
+
+/// A block without an anchor, at the place it was compiled at, is no
+/// approximation.
+fn origin_of(
+    block: BlockKey,
+    anchor: skillgraft_kv::AnchorKind,
+    delta: skillgraft_kv::PositionDelta,
+) -> SegmentOrigin {
+    if anchor == skillgraft_kv::AnchorKind::None && delta.0 == 0 {
+        SegmentOrigin::Exact { block }
+    } else {
+        SegmentOrigin::Grafted { block, anchor, delta }
+    }
+}

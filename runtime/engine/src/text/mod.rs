@@ -1,0 +1,8 @@
+//! Text to tokens and back: tokenizer and chat template.
+
+mod pre_tokenizer;
+mod template;
+mod tokenizer;
+
+pub use template::{ChatTemplate, Frame, Message, Role};
+pub use tokenizer::{TextStream, TextTokenizer};

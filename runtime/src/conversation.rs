@@ -1,0 +1,166 @@
+//! A conversation: one context, and what was said in it.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use skillgraft_engine::{Message, Mode, SamplingOptions, Session};
+use skillgraft_kv::{Ledger, TokenId};
+use skillgraft_skills::Choice;
+
+use crate::report::{ActivationReport, PrefixReport};
+use crate::runtime::Runtime;
+
+/// One context of a runtime.
+#[derive(Debug)]
+pub struct Conversation {
+    pub(crate) runtime: Arc<Runtime>,
+    pub(crate) session: Session,
+    /// What was said, for the chat template.
+    pub(crate) history: Vec<Message>,
+    /// Tokens of the context that have no KV yet: the end of the last answer.
+    pub(crate) pending: Vec<TokenId>,
+    /// Skills that are in the context.
+    pub(crate) active: Vec<String>,
+    pub(crate) prefix: PrefixReport,
+}
+
+/// Which promise a turn makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TurnMode {
+    /// The runtime chooses: a graft, since skills are placed before the message.
+    #[default]
+    Auto,
+    /// Everything after the prefix is prefilled.
+    Exact,
+    /// Skills are grafted.
+    Graft,
+}
+
+impl TurnMode {
+    /// How activations are done under this mode.
+    pub fn activation_mode(self) -> Mode {
+        match self {
+            TurnMode::Exact => Mode::Exact,
+            TurnMode::Auto | TurnMode::Graft => Mode::Graft,
+        }
+    }
+}
+
+/// What a caller may choose about a turn.
+#[derive(Debug, Clone)]
+pub struct TurnOptions {
+    /// Which promise it makes.
+    pub mode: TurnMode,
+    /// Skills to use, by name; none leaves the choice to the runtime.
+    pub use_skills: Vec<String>,
+    /// The most tokens to generate.
+    pub max_tokens: usize,
+    /// How tokens are chosen.
+    pub sampling: SamplingOptions,
+    /// Ends the turn from another thread.
+    pub stop: StopFlag,
+}
+
+impl Default for TurnOptions {
+    fn default() -> Self {
+        TurnOptions {
+            mode: TurnMode::Auto,
+            use_skills: Vec::new(),
+            max_tokens: 256,
+            sampling: SamplingOptions::default(),
+            stop: StopFlag::default(),
+        }
+    }
+}
+
+/// Asks a turn to end, from any thread.
+#[derive(Debug, Clone, Default)]
+pub struct StopFlag(Arc<AtomicBool>);
+
+impl StopFlag {
+    /// Asks.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody asked.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The flag itself, for code that knows only the standard library.
+    pub fn shared(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+
+    pub(crate) fn check(&self) -> ControlFlow<()> {
+        if self.is_set() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// What happens during a turn, in order.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TurnEvent<'a> {
+    /// Skills were chosen, or none.
+    Chosen(&'a Choice),
+    /// A skill is about to be activated.
+    Activating {
+        /// Its identifier.
+        name: &'a str,
+        /// Its length.
+        n_tokens: usize,
+    },
+    /// A skill was activated.
+    Activated(&'a ActivationReport),
+    /// Text of the answer.
+    Text(&'a str),
+}
+
+impl Conversation {
+    pub(crate) fn new(
+        runtime: Arc<Runtime>,
+        session: Session,
+        system: Message,
+        prefix: PrefixReport,
+    ) -> Self {
+        Conversation {
+            runtime,
+            session,
+            history: vec![system],
+            pending: Vec::new(),
+            active: Vec::new(),
+            prefix,
+        }
+    }
+
+    /// A second conversation with the same past. Costs a copy of the segment
+    /// table; K and V are shared.
+    #[must_use]
+    pub fn branch(&self) -> Self {
+        Conversation {
+            runtime: Arc::clone(&self.runtime),
+            session: self.session.branch(),
+            history: self.history.clone(),
+            pending: self.pending.clone(),
+            active: self.active.clone(),
+            prefix: self.prefix.clone(),
+        }
+    }
+
+    /// What is in the context.
+    pub fn ledger(&self) -> &Ledger {
+        self.session.ledger()
+    }
+
+    /// The context.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// What was said so far.
+    pub fn history(&self) -> &[Message] {
+        &self.history
+    }
+}

@@ -1,0 +1,113 @@
+//! What a turn did, in the names of the commands' JSON.
+
+use serde::Serialize;
+
+/// What one turn did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TurnReport {
+    /// The answer's text.
+    pub answer: String,
+    /// Id or file of the model.
+    pub model: String,
+    /// `exact` or `graft`.
+    pub mode: &'static str,
+    /// Why these skills, or why none.
+    pub choice: ChoiceReport,
+    /// What was activated, in order.
+    pub activations: Vec<ActivationReport>,
+    /// The static prefix of the conversation.
+    pub prefix: PrefixReport,
+    /// Token counts.
+    pub tokens: TokenCounts,
+    /// From the request to the first token, in milliseconds: choosing,
+    /// activating (compiling too, where there was no block) and prefilling.
+    pub ttft_ms: f64,
+    /// Mean time per output token after the first, in milliseconds.
+    pub tpot_ms: f64,
+    /// What the turn costs without grafting.
+    pub full_prefill: FullPrefill,
+    /// Why decoding ended: `end_of_turn`, `max_tokens`, `context_full` or
+    /// `interrupted`.
+    pub stop: &'static str,
+}
+
+/// Why skills were chosen, or none.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ChoiceReport {
+    /// `forced`, `search` or `none`.
+    pub how: &'static str,
+    /// In words.
+    pub reason: String,
+}
+
+/// One activation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ActivationReport {
+    /// The skill.
+    pub name: String,
+    /// Why it was chosen.
+    pub reason: String,
+    /// Where it was placed: `before` the message.
+    pub placement: &'static str,
+    /// Where the block came from: `disk`, `memory`, `compiled`, or `none` when
+    /// the text was prefilled.
+    pub block: &'static str,
+    /// What the block was compiled behind: `neutral`, `prefix` or `none`.
+    pub anchor: &'static str,
+    /// Tokens grafted.
+    pub grafted_tokens: usize,
+    /// Tokens of the block recomputed in place.
+    pub repaired_tokens: usize,
+    /// Tokens of this skill that were prefilled.
+    pub prefilled_tokens: usize,
+    /// The graft itself.
+    pub graft_ms: f64,
+    /// Finding, opening and checking the block.
+    pub lookup_ms: f64,
+    /// Compiling and writing the block; 0 when it was found.
+    pub compile_ms: f64,
+    /// What prefilling the grafted tokens took when the block was compiled.
+    pub saved_ms: f64,
+    /// Why the mode is not the one that was asked for.
+    pub fallback: Option<String>,
+    /// Why no block was found: `absent`, `damaged`, `other_version`, `foreign`
+    /// or `unreadable`; `null` when one was.
+    pub miss: Option<&'static str>,
+    /// Why the compiled block will not be found next time; `null` when it will.
+    pub not_kept: Option<String>,
+}
+
+/// The static prefix.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PrefixReport {
+    /// Its length.
+    pub tokens: usize,
+    /// Where its KV came from: `disk`, `memory` or `computed`.
+    pub block: &'static str,
+    /// What that took, outside `ttft_ms`.
+    pub ms: f64,
+}
+
+/// Token counts of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TokenCounts {
+    /// In the static prefix.
+    pub prefix: usize,
+    /// Grafted in this turn.
+    pub grafted: usize,
+    /// Prefilled in this turn, in this context.
+    pub prefilled: usize,
+    /// Generated.
+    pub generated: usize,
+}
+
+/// What the turn costs when everything after the prefix is prefilled.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct FullPrefill {
+    /// Time to the first token.
+    pub ttft_ms: f64,
+    /// Whether it was worked out rather than measured now: this turn's own time,
+    /// with the graft replaced by what prefilling the block's tokens took when
+    /// the block was compiled.
+    pub estimated: bool,
+}

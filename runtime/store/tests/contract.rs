@@ -1,0 +1,296 @@
+//! What every store promises, run against each of them, and what a directory
+//! promises beyond that.
+
+use std::path::Path;
+use std::sync::{Arc, Barrier};
+
+use skillgraft_kv::{BlockKey, BlockStore, Kept, KvDtype, Lookup, MissReason, Tier, VerifiedBlock};
+use skillgraft_store::{DirStore, MemoryStore};
+
+mod samples;
+
+use samples::{bits, block};
+
+/// Unwraps a look-up that must find something.
+fn hit(found: Lookup) -> (VerifiedBlock, Tier) {
+    match found {
+        Lookup::Hit(block, tier) => (block, tier),
+        Lookup::Miss(reason) => panic!("missed: {}", reason.name()),
+    }
+}
+
+fn miss(found: Lookup) -> MissReason {
+    match found {
+        Lookup::Hit(block, tier) => panic!("found {block:?} in {tier:?}"),
+        Lookup::Miss(reason) => reason,
+    }
+}
+
+fn gives_back_the_same_bits(store: &dyn BlockStore) {
+    for (seed, dtype, n_tokens) in
+        [(1, KvDtype::F16, 7), (2, KvDtype::F32, 13), (3, KvDtype::F16, 1)]
+    {
+        let compiled = block(seed, dtype, n_tokens);
+        let stored = store.put(compiled.clone());
+        let (found, tier) = hit(store.get(&compiled.header.key));
+        assert_eq!(tier, Tier::Memory);
+        for block in [&stored.block, &found] {
+            assert_eq!(*block.header(), compiled.header);
+            assert_eq!(bits(&**block.get()), bits(&compiled));
+        }
+        assert!(Arc::ptr_eq(stored.block.get(), found.get()), "one block is shared by all");
+    }
+}
+
+fn counts_what_it_does(store: &dyn BlockStore) {
+    let (here, absent) = (block(4, KvDtype::F16, 3), BlockKey([5; 32]));
+    assert_eq!(miss(store.get(&here.header.key)), MissReason::Absent);
+    store.put(here.clone());
+    hit(store.get(&here.header.key));
+    hit(store.get(&here.header.key));
+    assert_eq!(miss(store.get(&absent)), MissReason::Absent);
+    let stats = store.stats();
+    assert_eq!(stats.hits, 2);
+    assert_eq!(stats.misses.into_iter().collect::<Vec<_>>(), [(MissReason::Absent, 2)]);
+    assert_eq!(stats.write_failures, 0);
+}
+
+fn takes_the_later_of_two(store: &dyn BlockStore) {
+    let first = block(6, KvDtype::F16, 3);
+    let mut second = block(7, KvDtype::F16, 3);
+    second.header.key = first.header.key;
+    let held = store.put(first.clone()).block;
+    store.put(second.clone());
+    assert_eq!(bits(&**hit(store.get(&first.header.key)).0.get()), bits(&second));
+    assert_eq!(bits(&**held.get()), bits(&first), "a block in use does not change");
+}
+
+fn takes_one_key_from_many_threads(store: &dyn BlockStore) {
+    let compiled = block(8, KvDtype::F32, 9);
+    let (key, expected) = (compiled.header.key, bits(&compiled));
+    let start = Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                start.wait();
+                for _ in 0..8 {
+                    let stored = store.put(compiled.clone());
+                    assert_eq!(bits(&**stored.block.get()), expected);
+                }
+            });
+            scope.spawn(|| {
+                start.wait();
+                for _ in 0..64 {
+                    match store.get(&key) {
+                        Lookup::Hit(block, _) => assert_eq!(bits(&**block.get()), expected),
+                        Lookup::Miss(reason) => assert_eq!(reason, MissReason::Absent),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(bits(&**hit(store.get(&key)).0.get()), expected);
+    assert_eq!(store.stats().write_failures, 0);
+}
+
+fn refuses_blocks_that_are_not_whole(store: &dyn BlockStore) {
+    let whole = block(9, KvDtype::F16, 3);
+    let key = whole.header.key;
+    let mut no_tokens = block(9, KvDtype::F16, 0);
+    no_tokens.header.tokens.clear();
+    let mut layer_short = whole.clone();
+    layer_short.v.pop();
+    let mut token_long = whole.clone();
+    token_long.header.tokens.push(skillgraft_kv::TokenId(1));
+    let mut other_dtype = whole;
+    other_dtype.k[1] = skillgraft_kv::KvBuffer::zeroed(KvDtype::F32, 30);
+    for broken in [no_tokens, layer_short, token_long, other_dtype] {
+        let put = std::panic::AssertUnwindSafe(|| store.put(broken));
+        assert!(std::panic::catch_unwind(put).is_err());
+        assert_eq!(miss(store.get(&key)), MissReason::Absent);
+    }
+}
+
+const CONTRACT: [fn(&dyn BlockStore); 5] = [
+    gives_back_the_same_bits,
+    counts_what_it_does,
+    takes_the_later_of_two,
+    takes_one_key_from_many_threads,
+    refuses_blocks_that_are_not_whole,
+];
+
+#[test]
+fn memory_store_keeps_the_contract() {
+    for case in CONTRACT {
+        case(&MemoryStore::new());
+    }
+}
+
+#[test]
+fn dir_store_keeps_the_contract() {
+    for case in CONTRACT {
+        let dir = tempfile::tempdir().unwrap();
+        let store = DirStore::open(dir.path());
+        assert_eq!(store.degraded(), None);
+        case(&store);
+        assert_only_blocks_in(dir.path());
+    }
+}
+
+/// A directory that cannot be written to changes where blocks live, not what
+/// the store promises about them.
+#[test]
+fn degraded_dir_store_keeps_the_contract() {
+    for case in [gives_back_the_same_bits, takes_the_later_of_two] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let store = DirStore::open(file.path().join("blocks"));
+        assert!(store.degraded().is_some());
+        case(&store);
+    }
+}
+
+fn assert_only_blocks_in(dir: &Path) {
+    for file in std::fs::read_dir(dir).expect("the root is there") {
+        let path = file.expect("the root can be listed").path();
+        assert!(path.extension().is_some_and(|e| e == "safetensors"), "left: {}", path.display());
+    }
+}
+
+#[test]
+fn memory_store_says_that_it_does_not_last() {
+    let stored = MemoryStore::new().put(block(1, KvDtype::F16, 2));
+    assert!(matches!(stored.kept, Kept::InMemory { reason } if reason.contains("memory only")));
+}
+
+#[test]
+fn another_process_finds_the_block_on_disk_and_then_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("new").join("blocks");
+    let compiled = block(10, KvDtype::F16, 7);
+    assert_eq!(DirStore::open(&root).put(compiled.clone()).kept, Kept::OnDisk);
+
+    let store = DirStore::open(&root);
+    let (first, tier) = hit(store.get(&compiled.header.key));
+    assert_eq!(tier, Tier::Disk);
+    assert_eq!(*first.header(), compiled.header);
+    assert_eq!(bits(&**first.get()), bits(&compiled));
+    let (second, tier) = hit(store.get(&compiled.header.key));
+    assert_eq!(tier, Tier::Memory);
+    assert!(Arc::ptr_eq(first.get(), second.get()));
+    assert_eq!(store.stats().hits, 2);
+}
+
+#[test]
+fn two_stores_share_a_root() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, other) = (DirStore::open(dir.path()), DirStore::open(dir.path()));
+    let old = block(11, KvDtype::F16, 7);
+    let mut new = block(12, KvDtype::F16, 5);
+    new.header.key = old.header.key;
+
+    one.put(old.clone());
+    let (held, tier) = hit(other.get(&old.header.key));
+    assert_eq!(tier, Tier::Disk);
+    one.put(new.clone());
+    assert_eq!(bits(&**held.get()), bits(&old), "replacing a file leaves its maps alone");
+    let (found, _) = hit(DirStore::open(dir.path()).get(&old.header.key));
+    assert_eq!(bits(&**found.get()), bits(&new));
+
+    assert_eq!(one.clear().unwrap(), 1);
+    assert_eq!(other.clear().unwrap(), 0);
+    assert_eq!(miss(other.get(&old.header.key)), MissReason::Absent);
+    assert_eq!(bits(&**held.get()), bits(&old), "a block in use survives `clear`");
+}
+
+#[test]
+fn two_stores_put_one_key_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let compiled = block(13, KvDtype::F32, 17);
+    let start = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let store = DirStore::open(dir.path());
+                start.wait();
+                for _ in 0..16 {
+                    assert_eq!(store.put(compiled.clone()).kept, Kept::OnDisk);
+                    let (found, tier) = hit(DirStore::open(dir.path()).get(&compiled.header.key));
+                    assert_eq!(tier, Tier::Disk);
+                    assert_eq!(bits(&**found.get()), bits(&compiled));
+                }
+            });
+        }
+    });
+    assert_only_blocks_in(dir.path());
+}
+
+#[test]
+fn entries_are_listed_by_header() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = DirStore::open(dir.path());
+    assert_eq!(store.entries().unwrap().len(), 0);
+    let (small, large) = (block(14, KvDtype::F16, 2), block(15, KvDtype::F16, 9));
+    store.put(large.clone());
+    store.put(small.clone());
+    std::fs::write(dir.path().join("notes.safetensors"), "not named like a block").unwrap();
+    let junk = dir.path().join(format!("{}.safetensors", BlockKey([255; 32])));
+    std::fs::write(&junk, "junk").unwrap();
+
+    let entries = store.entries().unwrap();
+    assert_eq!(entries.len(), 3);
+    assert_eq!(*entries[0].header.as_ref().unwrap(), small.header);
+    assert_eq!(*entries[1].header.as_ref().unwrap(), large.header);
+    assert_eq!(entries[1].file_bytes, std::fs::metadata(&entries[1].path).unwrap().len());
+    assert_eq!(entries[2].path, junk);
+    assert_eq!(entries[2].header.as_ref().unwrap_err().miss_reason(), MissReason::Damaged);
+    assert_eq!(store.clear().unwrap(), 3);
+    assert!(dir.path().join("notes.safetensors").exists(), "only blocks are removed");
+}
+
+/// Any safetensors reader must agree with ours; this one is the reference.
+#[test]
+fn a_plain_safetensors_reader_reads_the_file() {
+    for dtype in [KvDtype::F16, KvDtype::F32] {
+        let dir = tempfile::tempdir().unwrap();
+        let compiled = block(16, dtype, 7);
+        DirStore::open(dir.path()).put(compiled.clone());
+        let path = dir.path().join(format!("{}.safetensors", compiled.header.key));
+        let file = std::fs::read(path).unwrap();
+
+        let read = safetensors::SafeTensors::deserialize(&file).unwrap();
+        assert_eq!(read.len(), 6);
+        let mut found = Vec::new();
+        for layer in 0..3 {
+            for part in ["k", "v"] {
+                let tensor = read.tensor(&format!("{part}.{layer}")).unwrap();
+                assert_eq!(tensor.shape(), [2, 7, 5]);
+                assert_eq!(tensor.dtype().to_string(), dtype.name().to_uppercase());
+                found.extend(tensor.data().chunks_exact(dtype.size_bytes()).map(|bytes| {
+                    bytes.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte))
+                }));
+            }
+        }
+        assert_eq!(found, bits(&compiled));
+
+        let (header_bytes, metadata) = safetensors::SafeTensors::read_metadata(&file).unwrap();
+        assert_eq!((8 + header_bytes) % 64, 0);
+        let fields = metadata.metadata().as_ref().unwrap();
+        assert_eq!(fields["label"], compiled.header.label);
+        assert_eq!(fields["blake3.v.2"].len(), 64);
+        assert_eq!(fields.len(), compiled.header.to_fields().len() + 6 + 1);
+    }
+}
+
+/// Equal blocks give equal files, so that copies can be compared byte by byte.
+#[test]
+fn files_are_deterministic() {
+    let files: Vec<Vec<u8>> = (0..2)
+        .map(|_| {
+            let dir = tempfile::tempdir().unwrap();
+            let store = DirStore::open(dir.path());
+            store.put(block(17, KvDtype::F16, 3));
+            std::fs::read(&store.entries().unwrap()[0].path).unwrap()
+        })
+        .collect();
+    assert_eq!(files[0], files[1]);
+}

@@ -1,0 +1,117 @@
+//! The user's own choice: names given on the command line, and `$name` in the
+//! prompt.
+//!
+//! **Invariant:** what the user names is used or is an error that lists near
+//! names; nothing else is put in its place.
+
+use std::cmp::Reverse;
+
+use super::{Choice, ChooseSkill, Pick};
+use crate::{Catalog, Error, SkillIdx};
+
+/// Names listed for one that does not exist.
+const NEAR_MAX: usize = 3;
+
+/// Chooses the skills of the given names, whatever the request says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forced {
+    names: Vec<String>,
+}
+
+impl Forced {
+    /// The names or identifiers, in the order of activation.
+    pub fn new(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Forced { names: names.into_iter().map(Into::into).collect() }
+    }
+}
+
+impl ChooseSkill for Forced {
+    /// # Errors
+    /// [`Error::UnknownSkill`], [`Error::AmbiguousSkill`].
+    fn choose(&self, _request: &str, catalog: &Catalog) -> Result<Choice, Error> {
+        let mut picks: Vec<Pick> = Vec::new();
+        for name in &self.names {
+            let skill = catalog.resolve(name)?;
+            if picks.iter().all(|pick| pick.skill != skill) {
+                let id = catalog.get(skill).id.clone();
+                let reason = format!("asked for as `{name}`");
+                picks.push(Pick { skill, id, score: 1.0, reason });
+            }
+        }
+        if picks.is_empty() {
+            return Ok(Choice::None { reason: "no skill was asked for".to_owned() });
+        }
+        Ok(Choice::Picks(picks))
+    }
+}
+
+/// The skills that a prompt names as `$name` or `$outer/inner`, in order.
+///
+/// A prompt may hold shell text, so `$PATH`, `$1` and `$files` are no mentions:
+/// a name that does not exist is an error only when it resembles one that does.
+///
+/// # Errors
+/// [`Error::UnknownSkill`] for a name that resembles another,
+/// [`Error::AmbiguousSkill`].
+pub fn mentions(prompt: &str, catalog: &Catalog) -> Result<Vec<SkillIdx>, Error> {
+    let mut found = Vec::new();
+    let mut pieces = prompt.split('$');
+    let mut before = pieces.next().unwrap_or("");
+    for piece in pieces {
+        let in_word = before.ends_with(|c: char| c.is_alphanumeric() || c == '\\');
+        before = piece;
+        let end = piece.find(|c| !is_name_char(c)).unwrap_or(piece.len());
+        let name = piece[..end].trim_end_matches(['-', '/']);
+        if in_word || !name.starts_with(|c: char| c.is_lowercase()) {
+            continue;
+        }
+        match catalog.resolve(name) {
+            Ok(skill) if found.contains(&skill) => {}
+            Ok(skill) => found.push(skill),
+            Err(Error::UnknownSkill { near, .. }) if near.is_empty() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+fn is_name_char(c: char) -> bool {
+    c == '-' || c == '/' || c == '_' || (c.is_alphanumeric() && !c.is_uppercase())
+}
+
+/// Identifiers that resemble a name, nearest first: few edits away, or one
+/// within the other.
+pub(crate) fn near_names(name: &str, catalog: &Catalog) -> Vec<String> {
+    let name = name.to_lowercase();
+    let n_chars = name.chars().count();
+    if n_chars < 3 {
+        return Vec::new();
+    }
+    let mut near: Vec<(usize, &str)> = Vec::new();
+    for skill in catalog.skills() {
+        let edits = [skill.id.as_str(), skill.name.as_str()].map(|known| edits(&name, known));
+        let edits = edits[0].min(edits[1]);
+        let within = skill.name.contains(&name) || name.contains(&skill.name);
+        if edits <= (n_chars / 3).max(1) || within {
+            near.push((edits, &skill.id));
+        }
+    }
+    near.sort_by_key(|&(edits, id)| (edits, Reverse(id.starts_with(&name)), id));
+    near.into_iter().take(NEAR_MAX).map(|(_, id)| id.to_owned()).collect()
+}
+
+/// Insertions, deletions and replacements that turn `a` into `b`.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, &cb) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(ca != cb);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
