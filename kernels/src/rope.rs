@@ -268,6 +268,3 @@ impl QueryFrames {
         &self.angles[i]
     }
 }
-
-#[cfg(test)]
-mod tests;

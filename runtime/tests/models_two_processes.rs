@@ -4,6 +4,7 @@
 //! interface holds the second half of the file back until one child has said
 //! that it waits for the other, so the two are known to overlap.
 #![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::env;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -59,7 +60,9 @@ fn start_child(dir: &Path, endpoint: &str, lines: mpsc::Sender<String>) -> Child
         .args(["--exact", "child_process", "--nocapture"])
         .env(CHILD_DIR, dir)
         .env("HF_ENDPOINT", endpoint)
+        // Nothing stands between this machine and itself.
         .env("NO_PROXY", "127.0.0.1")
+        .env("no_proxy", "127.0.0.1")
         .env_remove("HF_HUB_OFFLINE")
         .stdout(Stdio::piped())
         .spawn()

@@ -48,7 +48,7 @@ pub struct Parsed {
 /// # Errors
 /// The one [`Diagnostic`], of severity [`Severity::Error`], for which the skill
 /// cannot be used.
-pub fn parse(bytes: &[u8], file: &Path) -> Result<Parsed, Box<Diagnostic>> {
+pub fn parse(bytes: &[u8], file: &Path) -> Result<Parsed, Diagnostic> {
     let report = Reporter { file };
     let text = report.text(bytes)?;
     let parts = split(&report, &text)?;
@@ -93,7 +93,7 @@ struct Parts<'a> {
 }
 
 /// Finds the front matter. `text` has line ends `\n` only.
-fn split<'a>(report: &Reporter<'_>, text: &'a str) -> Result<Parts<'a>, Box<Diagnostic>> {
+fn split<'a>(report: &Reporter<'_>, text: &'a str) -> Result<Parts<'a>, Diagnostic> {
     let start = text.len() - text.trim_start_matches([' ', '\t', '\n']).len();
     let start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
     let opening = text[start..].lines().next();
@@ -139,25 +139,25 @@ struct Reporter<'a> {
 }
 
 impl Reporter<'_> {
-    fn error(&self, code: Code, line: Option<u32>, message: String, hint: &str) -> Box<Diagnostic> {
+    fn error(&self, code: Code, line: Option<u32>, message: String, hint: &str) -> Diagnostic {
         let path = self.file.to_owned();
         let hint = hint.to_owned();
-        Box::new(Diagnostic { code, severity: Severity::Error, path, line, message, hint })
+        Diagnostic { code, severity: Severity::Error, path, line, message, hint }
     }
 
     fn warning(&self, code: Code, line: u32, message: String, hint: &str) -> Diagnostic {
         let finding = self.error(code, Some(line), message, hint);
-        Diagnostic { severity: Severity::Warning, ..*finding }
+        Diagnostic { severity: Severity::Warning, ..finding }
     }
 
     /// The bytes as text with line ends `\n` and without byte order mark.
-    fn text(&self, bytes: &[u8]) -> Result<String, Box<Diagnostic>> {
+    fn text(&self, bytes: &[u8]) -> Result<String, Diagnostic> {
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(self.too_large(bytes.len() as u64));
         }
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let before = &bytes[..error.valid_up_to()];
-            let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count() as u32;
+            let line = 1 + String::from_utf8_lossy(before).matches('\n').count() as u32;
             self.error(
                 Code::NotUtf8,
                 Some(line),
@@ -175,7 +175,7 @@ impl Reporter<'_> {
         Ok(text.replace("\r\n", "\n"))
     }
 
-    fn too_large(&self, bytes: u64) -> Box<Diagnostic> {
+    fn too_large(&self, bytes: u64) -> Diagnostic {
         self.error(
             Code::TooLarge,
             None,
@@ -184,7 +184,7 @@ impl Reporter<'_> {
         )
     }
 
-    fn front_matter_size(&self, front_matter: &str) -> Result<(), Box<Diagnostic>> {
+    fn front_matter_size(&self, front_matter: &str) -> Result<(), Diagnostic> {
         if front_matter.len() <= FRONT_MATTER_BYTES_MAX {
             return Ok(());
         }
@@ -197,7 +197,7 @@ impl Reporter<'_> {
         ))
     }
 
-    fn fields(&self, error: FieldError) -> Box<Diagnostic> {
+    fn fields(&self, error: FieldError) -> Diagnostic {
         let hint = match error.code {
             Code::NotAMapping => "write the front matter as lines `key: value`",
             Code::YamlAlias => "write the value out instead of the alias",
@@ -214,7 +214,7 @@ impl Reporter<'_> {
         fields: &Fields,
         folder: Option<&str>,
         warnings: &mut Vec<Diagnostic>,
-    ) -> Result<String, Box<Diagnostic>> {
+    ) -> Result<String, Diagnostic> {
         let line = fields.line_of("name");
         let given = fields.name.as_deref().map(str::trim).filter(|name| !name.is_empty());
         let Some(name) = given.or(folder) else {
@@ -260,7 +260,7 @@ impl Reporter<'_> {
         &self,
         fields: &Fields,
         warnings: &mut Vec<Diagnostic>,
-    ) -> Result<String, Box<Diagnostic>> {
+    ) -> Result<String, Diagnostic> {
         let line = fields.line_of("description");
         let description = fields.description.as_deref().map_or("", str::trim);
         if description.is_empty() {
@@ -321,7 +321,7 @@ fn is_spec_name(name: &str) -> bool {
 }
 
 /// The diagnostic for a file that is too large to be read at all.
-pub(crate) fn too_large(file: &Path, bytes: u64) -> Box<Diagnostic> {
+pub(crate) fn too_large(file: &Path, bytes: u64) -> Diagnostic {
     Reporter { file }.too_large(bytes)
 }
 

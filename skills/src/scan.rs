@@ -183,7 +183,7 @@ fn read(root: &Path, files: Vec<PathBuf>, diagnostics: &mut Vec<Diagnostic>) -> 
                 root.clone_into(&mut skill.root);
                 skills.push(skill);
             }
-            Err(finding) => diagnostics.push(*finding),
+            Err(finding) => diagnostics.push(finding),
         }
     }
     // Shallow folders first: the identifier of the enclosing skill must be final.
@@ -200,16 +200,14 @@ fn read(root: &Path, files: Vec<PathBuf>, diagnostics: &mut Vec<Diagnostic>) -> 
     skills
 }
 
-fn read_file(file: &Path) -> Result<Parsed, Box<Diagnostic>> {
-    let failed = |error: io::Error| {
-        Box::new(Diagnostic {
-            code: Code::Io,
-            severity: Severity::Error,
-            path: file.to_owned(),
-            line: None,
-            message: format!("the file cannot be read: {error}"),
-            hint: "check that it exists and is readable".to_owned(),
-        })
+fn read_file(file: &Path) -> Result<Parsed, Diagnostic> {
+    let failed = |error: io::Error| Diagnostic {
+        code: Code::Io,
+        severity: Severity::Error,
+        path: file.to_owned(),
+        line: None,
+        message: format!("the file cannot be read: {error}"),
+        hint: "check that it exists and is readable".to_owned(),
     };
     let handle = File::open(file).map_err(failed)?;
     let bytes = handle.metadata().map_err(failed)?.len();

@@ -70,3 +70,6 @@ pub(crate) fn with_scratch<const N: usize>(lens: [usize; N], work: impl FnOnce([
     work(parts);
     SCRATCH.set(buffer);
 }
+
+#[cfg(test)]
+mod tests;

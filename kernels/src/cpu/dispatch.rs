@@ -142,6 +142,3 @@ fn run_avx512<K: Kernel>(kernel: K) {
 fn run_avx2<K: Kernel>(kernel: K) {
     kernel.run::<lanes::Avx2>();
 }
-
-#[cfg(test)]
-mod tests;

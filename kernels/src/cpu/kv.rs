@@ -10,8 +10,9 @@
 
 use skillgraft_kv::{KvBuffer, KvView, PositionDelta};
 
+use crate::cpu::buffer::with_scratch;
 use crate::cpu::dispatch::{Cpu, Kernel};
-use crate::cpu::lanes::{LANES, Lanes, chunk, chunk_mut, padded};
+use crate::cpu::lanes::{LANES, Lanes, padded};
 use crate::cpu::rotate::{HeadRows, rotate_head};
 use crate::rope::{Angles, RopeTable};
 
@@ -126,6 +127,12 @@ impl Cpu {
         let KvTarget { buffer, head_stride, at_token } = target;
         let span = Span { shape, source_stride: source.head_stride, head_stride, at_token };
         match (source.view, buffer) {
+            (KvView::F16(from), KvBuffer::F16(to)) if by.is_none() => {
+                self.copy_heads(from, to, span);
+            }
+            (KvView::F32(from), KvBuffer::F32(to)) if by.is_none() => {
+                self.copy_heads(from, to, span);
+            }
             (KvView::F16(from), KvBuffer::F16(to)) => self.move_heads(from, to, span, by),
             (KvView::F16(from), KvBuffer::F32(to)) => self.move_heads(from, to, span, by),
             (KvView::F32(from), KvBuffer::F16(to)) => self.move_heads(from, to, span, by),
@@ -133,7 +140,12 @@ impl Cpu {
         }
     }
 
-    /// One work item for each head.
+    fn copy_heads<T: Element>(&self, from: &[T], to: &mut [T], span: Span) {
+        self.for_each_head(to, span, |from_start, to| {
+            to.copy_from_slice(&from[from_start..][..to.len()]);
+        });
+    }
+
     fn move_heads<S: Element, T: Element>(
         &self,
         from: &[S],
@@ -141,17 +153,28 @@ impl Cpu {
         span: Span,
         by: Option<&Angles>,
     ) {
+        let head_dim = span.shape.head_dim;
+        self.for_each_head(to, span, |from_start, to| {
+            let from = &from[from_start..][..to.len()];
+            with_scratch([head_dim], |[wide]| self.run(Move { from, to, by, wide }));
+        });
+    }
+
+    /// Calls `work` with where each head starts in the source, and where it goes.
+    fn for_each_head<T: Element>(
+        &self,
+        to: &mut [T],
+        span: Span,
+        work: impl Fn(usize, &mut [T]) + Sync,
+    ) {
         let Span { shape, source_stride, head_stride, at_token } = span;
-        let head_dim = shape.head_dim;
-        let len = shape.n_tokens * head_dim;
+        let len = shape.n_tokens * shape.head_dim;
         if len == 0 {
             return;
         }
         let used = to.len().min(shape.n_kv_heads * head_stride);
         self.threads().for_each_chunk(&mut to[..used], head_stride, |head, to| {
-            let from = &from[head * source_stride..][..len];
-            let to = &mut to[at_token * head_dim..][..len];
-            self.run(Move { from, to, head_dim, by });
+            work(head * source_stride, &mut to[at_token * shape.head_dim..][..len]);
         });
     }
 }
@@ -200,18 +223,26 @@ impl Element for f32 {
     }
 }
 
-/// Converts between storage types; `from` and `to` are equally long.
+/// How far ahead of a conversion its source is asked for, in bytes.
+const PREFETCH_BYTES: usize = 2048;
+
+/// Converts between storage types.
+///
+/// # Panics
+/// When the lengths differ.
 #[inline(always)]
 pub(crate) fn convert<L: Lanes, S: Element, T: Element>(from: &[S], to: &mut [T]) {
-    let n = to.len();
-    let whole = n - n % LANES;
-    for i in (0..whole).step_by(LANES) {
-        T::narrow(S::widen::<L>(chunk(from, i)), chunk_mut(to, i));
+    assert_eq!(from.len(), to.len(), "`from` is not like `to`");
+    let (from_chunks, from_rest) = from.as_chunks::<LANES>();
+    let (to_chunks, to_rest) = to.as_chunks_mut::<LANES>();
+    for (from, to) in from_chunks.iter().zip(to_chunks) {
+        L::prefetch(from, PREFETCH_BYTES / size_of::<S>());
+        T::narrow(S::widen::<L>(from), to);
     }
-    if whole < n {
+    if !from_rest.is_empty() {
         let mut last = [T::ZERO; LANES];
-        T::narrow(S::widen::<L>(&padded(from, whole, S::ZERO)), &mut last);
-        to[whole..].copy_from_slice(&last[..n - whole]);
+        T::narrow(S::widen::<L>(&padded(from_rest, 0, S::ZERO)), &mut last);
+        to_rest.copy_from_slice(&last[..from_rest.len()]);
     }
 }
 
@@ -241,12 +272,10 @@ impl<T: Element> Kernel for Store<'_, T> {
 struct Move<'a, S, T> {
     from: &'a [S],
     to: &'a mut [T],
-    head_dim: usize,
     by: Option<&'a Angles>,
+    /// `[head_dim]`
+    wide: &'a mut [f32],
 }
-
-/// Widest head that is rotated.
-const HEAD_DIM_MAX: usize = 1024;
 
 impl<S: Element, T: Element> Kernel for Move<'_, S, T> {
     #[inline(always)]
@@ -254,15 +283,13 @@ impl<S: Element, T: Element> Kernel for Move<'_, S, T> {
         let Some(angles) = self.by else {
             return convert::<L, S, T>(self.from, self.to);
         };
-        assert!(self.head_dim <= HEAD_DIM_MAX, "heads of {} elements", self.head_dim);
         let (cos, sin) = angles.row(0);
-        let mut wide = [0.0; HEAD_DIM_MAX];
-        let wide = &mut wide[..self.head_dim];
-        let tokens = self.from.chunks_exact(self.head_dim);
-        for (from, to) in tokens.zip(self.to.chunks_exact_mut(self.head_dim)) {
-            convert::<L, S, f32>(from, wide);
-            rotate_head(wide, cos, sin, angles.pairing());
-            convert::<L, f32, T>(wide, to);
+        let head_dim = self.wide.len();
+        let tokens = self.from.chunks_exact(head_dim);
+        for (from, to) in tokens.zip(self.to.chunks_exact_mut(head_dim)) {
+            convert::<L, S, f32>(from, self.wide);
+            rotate_head(self.wide, cos, sin, angles.pairing());
+            convert::<L, f32, T>(self.wide, to);
         }
     }
 }

@@ -231,9 +231,9 @@ impl Kernel for Product<'_> {
         let first_column = self.panels.0 * PANEL;
         let n_columns = (self.panels.1 * PANEL).min(self.w.n_out) - first_column;
         let extent = Extent {
-            n_rows: self.rows.1 - self.rows.0,
-            n_inner: self.w.n_in,
-            n_vectors: n_columns.div_ceil(LANES),
+            rows: self.rows.1 - self.rows.0,
+            inner: self.w.n_in,
+            vectors: n_columns.div_ceil(LANES),
         };
         let x = Rows { data: &self.x.data[self.rows.0 * self.x.stride..], stride: self.x.stride };
         let mut out = Output {

@@ -12,6 +12,10 @@
 //! states it.
 //!
 //! **Refuses:** knowing about models, files or sessions.
+#![expect(
+    clippy::inline_always,
+    reason = "what is not inlined into `Cpu::run` is compiled without the instruction set"
+)]
 
 mod attention;
 mod buffer;

@@ -64,7 +64,14 @@ impl Cpu {
         let used = x.len().min(n_rows * row_stride);
         self.threads().for_each_chunk(&mut x[..used], ITEM_ROWS * row_stride, |item, rows| {
             let first = item * ITEM_ROWS;
-            self.run(Rotate { rows, row_stride, width: n_heads * head_dim, head_dim, angles, first });
+            self.run(Rotate {
+                rows,
+                row_stride,
+                width: n_heads * head_dim,
+                head_dim,
+                angles,
+                first,
+            });
         });
     }
 

@@ -104,7 +104,7 @@ impl Threads {
 
 impl fmt::Debug for Threads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Threads").field("count", &self.count).finish()
+        f.debug_struct("Threads").field("count", &self.count).finish_non_exhaustive()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::cpu::lanes::{LANES, Lanes, chunk_unchecked};
 pub(crate) const PANEL: usize = 2 * LANES;
 
 /// How far ahead of the loop weights are asked for, in steps of `i`.
-const PREFETCH_STEPS: usize = 24;
+const PREFETCH_STEPS: usize = 32;
 
 /// The left matrix: row `r` is `data[r * stride..][..n_inner]`.
 #[derive(Clone, Copy)]
@@ -50,26 +50,26 @@ pub(crate) trait Sink {
 /// The extent of a product.
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
-    pub(crate) n_rows: usize,
+    pub(crate) rows: usize,
     /// Length of the chains.
-    pub(crate) n_inner: usize,
+    pub(crate) inner: usize,
     /// Columns, in vectors of lanes.
-    pub(crate) n_vectors: usize,
+    pub(crate) vectors: usize,
 }
 
 impl Extent {
     /// Asserts that all that [`tile`] reads is there.
     #[inline(always)]
     fn check(self, x: Rows<'_>, w: Columns<'_>) {
-        let Extent { n_rows, n_inner, n_vectors } = self;
-        assert!(n_rows > 0 && n_inner > 0 && n_vectors > 0, "empty product");
-        assert!((n_rows - 1) * x.stride + n_inner <= x.data.len(), "rows out of bounds");
-        let last = n_vectors - 1;
+        let Extent { rows, inner, vectors } = self;
+        assert!(rows > 0 && inner > 0 && vectors > 0, "empty product");
+        assert!((rows - 1) * x.stride + inner <= x.data.len(), "rows out of bounds");
+        let last = vectors - 1;
         let last = (last / 2) * w.pair_stride + (last % 2) * LANES;
         // With more than one vector the second of a pair may lie further on
         // than the last.
-        let second = if n_vectors > 1 { ((n_vectors - 2) / 2) * w.pair_stride + LANES } else { 0 };
-        let end = last.max(second) + (n_inner - 1) * w.step + LANES;
+        let second = if vectors > 1 { ((vectors - 2) / 2) * w.pair_stride + LANES } else { 0 };
+        let end = last.max(second) + (inner - 1) * w.step + LANES;
         assert!(end <= w.data.len(), "columns out of bounds");
     }
 }
@@ -89,10 +89,10 @@ pub(crate) fn product<L: Lanes, S: Sink>(
 ) {
     extent.check(x, w);
     let mut row = 0;
-    while row < extent.n_rows {
-        let left = extent.n_rows - row;
-        let at = At { x, w, n_inner: extent.n_inner, row };
-        let n = extent.n_vectors;
+    while row < extent.rows {
+        let left = extent.rows - row;
+        let at = At { x, w, n_inner: extent.inner, row };
+        let n = extent.vectors;
         if L::ROWS == 12 {
             match left {
                 1 => at.across::<L, S, 1, 8>(n, sink),

@@ -32,6 +32,11 @@ const WEAK: &str = "answer ask bad best better big change day different differen
 /// Longest word kept, in characters: longer ones are data, not language.
 const WORD_CHARS_MAX: usize = 40;
 
+/// Endings that may go, each with the letters that must be left to tell the word
+/// from others; the first that fits goes.
+const ENDINGS: [(&str, usize); 8] =
+    [("ation", 4), ("ment", 4), ("ing", 3), ("ed", 3), ("er", 4), ("ion", 4), ("ly", 4), ("al", 4)];
+
 static STOP_WORDS: LazyLock<HashSet<&'static str>> =
     LazyLock::new(|| STOP.split_whitespace().collect());
 static WEAK_STEMS: LazyLock<HashSet<String>> =
@@ -72,17 +77,6 @@ pub(super) fn stem(word: &str) -> String {
         return word.to_owned();
     }
     let mut stem = singular(word);
-    // An ending may go when enough of the word is left to tell it from others.
-    const ENDINGS: [(&str, usize); 8] = [
-        ("ation", 4),
-        ("ment", 4),
-        ("ing", 3),
-        ("ed", 3),
-        ("er", 4),
-        ("ion", 4),
-        ("ly", 4),
-        ("al", 4),
-    ];
     for (ending, left_min) in ENDINGS {
         if let Some(left) = stem.strip_suffix(ending)
             && left.len() >= left_min

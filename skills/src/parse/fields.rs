@@ -81,30 +81,33 @@ fn key_of(line: &str) -> Option<(&str, &str)> {
     (!key.is_empty() && key.chars().all(plain) && starts_value).then(|| (key, value.trim()))
 }
 
-/// Reads front matter that is not YAML the way its author meant it: every line
-/// `key: value` without indent gives the rest of the line as text. `None` when
-/// any other line is there that this cannot read.
+/// Reads front matter that is not YAML the way its author meant it: a line
+/// `key: value` without indent starts a field, and indented lines go on with its
+/// text. `None` when any other line is there.
 fn recover(front_matter: &str) -> Option<Fields> {
-    let mut fields = Fields { recovered: true, ..Fields::default() };
+    let mut values: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in front_matter.lines() {
-        let nested = line.starts_with([' ', '\t', '#', '-']) || line.trim().is_empty();
-        if nested {
-            // Continuation lines belong to a value; those of the two that
-            // matter cannot be guessed.
-            let last = fields.keys.last().map(String::as_str);
-            if line.starts_with([' ', '\t']) && matches!(last, Some("name" | "description")) {
-                return None;
-            }
+        let text = line.trim();
+        if text.is_empty() || line.starts_with('#') {
             continue;
         }
-        let (key, value) = key_of(line)?;
+        if line.starts_with([' ', '\t', '-']) {
+            values.last_mut()?.1.push(text);
+        } else {
+            let (key, value) = key_of(line)?;
+            values.push((key, vec![value]));
+        }
+    }
+    let mut fields = Fields { recovered: true, ..Fields::default() };
+    for (key, lines) in values {
+        let separator = if lines[0].starts_with('|') { "\n" } else { " " };
+        let is_block = lines[0].starts_with(['|', '>']);
+        let text = lines[usize::from(is_block)..].join(separator);
         let unquoted = ['"', '\'']
             .into_iter()
-            .find_map(|quote| value.strip_prefix(quote)?.strip_suffix(quote))
-            .unwrap_or(value);
-        if !value.starts_with(['|', '>']) {
-            fields.set(key, Some(unquoted.to_owned()));
-        }
+            .find_map(|quote| text.strip_prefix(quote)?.strip_suffix(quote))
+            .unwrap_or(&text);
+        fields.set(key, Some(unquoted.to_owned()));
         fields.keys.push(key.to_owned());
     }
     Some(fields)

@@ -131,9 +131,11 @@ fn invalid_yaml_is_recovered_line_by_line() {
     assert_eq!(parsed.warnings[0].code, Code::YamlRecovered);
     let flags = "name: demo-skill\ndescription: x\nargument-hint: [path] [--full]";
     assert_eq!(warnings(&with_front(flags)), [Code::YamlRecovered, Code::UnknownField]);
-    // A description that goes on over several lines cannot be guessed.
-    let folded = "name: demo-skill\ndescription: one: two: three\n  and: more";
-    assert_eq!(refused(&with_front(folded)), Code::YamlUnparseable);
+    let folded = ok(&with_front("name: demo-skill\ndescription:\n  One: two:\n  and: more"));
+    assert_eq!(folded.skill.description, "One: two: and: more");
+    let block = ok(&with_front("bad: [\nname: demo-skill\ndescription: |\n  One.\n  Two."));
+    assert_eq!(block.skill.description, "One.\nTwo.");
+    assert_eq!(refused(&with_front("bad: [\nno field\nname: a")), Code::YamlUnparseable);
 }
 
 #[test]
@@ -177,13 +179,14 @@ fn hostile_yaml_is_refused_quickly() {
     assert_eq!(refused(&deep(40)), Code::YamlTooDeep);
     // The scanner gives up before the budget counts; the field is not needed.
     assert!(warnings(&deep(5000)).contains(&Code::YamlRecovered));
-    let nested: String = (0..100).map(|n| format!("{}k:\n", " ".repeat(n))).collect();
-    assert_eq!(refused(&with_front(&format!("name: a\n{nested}"))), Code::YamlTooDeep);
-    let mut bomb = "name: a\ndescription: x\na0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
+    let nested: Vec<String> = (0..100).map(|n| format!("{}k:", " ".repeat(n))).collect();
+    assert_eq!(refused(&with_front(&format!("name: a\n{}", nested.join("\n")))), Code::YamlTooDeep);
+    let mut bomb = vec!["name: a\ndescription: x\na0: &a0 [x,x,x,x,x,x,x,x,x]".to_owned()];
     for n in 1..12 {
         let before = format!("*a{}", n - 1);
-        bomb.push_str(&format!("a{n}: &a{n} [{}]\n", [before.as_str(); 9].join(",")));
+        bomb.push(format!("a{n}: &a{n} [{}]", [before.as_str(); 9].join(",")));
     }
+    let bomb = bomb.join("\n");
     let code = refused(&with_front(&bomb));
     assert!(matches!(code, Code::YamlAlias | Code::TooLarge), "{code}");
 }

@@ -4,6 +4,7 @@
 //! enables the instruction sets around every use. That is what each `SAFETY`
 //! note below rests on.
 #![expect(unsafe_code, reason = "the instructions exist only on some machines")]
+#![expect(clippy::cast_ptr_alignment, reason = "the loads and stores need no alignment")]
 
 use std::arch::x86_64::{
     __m128i, __m256, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_loadu_ps, _mm_loadu_si128,
@@ -14,7 +15,7 @@ use std::arch::x86_64::{
     _mm256_storeu_ps, _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
 };
 
-use super::{LANES, Lanes, chunk};
+use super::{LANES, Lanes};
 
 /// Lanes 0 to 7 and 8 to 15.
 #[derive(Clone, Copy)]
@@ -183,8 +184,7 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn transpose(from: &[f32], stride: usize) -> [Self; LANES] {
-        let rows: [&[f32; LANES]; LANES] = std::array::from_fn(|j| chunk(from, j * stride));
+    fn transpose(rows: [&[f32; LANES]; LANES]) -> [Self; LANES] {
         let mut out = [Self::splat(0.0); LANES];
         for quarter in 0..4 {
             let upper = four_columns(&rows, 0, quarter);
@@ -197,7 +197,7 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn prefetch(data: &[f32], offset: usize) {
+    fn prefetch<T>(data: &[T], offset: usize) {
         let address = data.as_ptr().wrapping_add(offset);
         avx2!(_mm_prefetch::<_MM_HINT_T0>(address.cast()));
     }

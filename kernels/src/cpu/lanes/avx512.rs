@@ -4,18 +4,18 @@
 //! enables the instruction set around every use. That is what each `SAFETY`
 //! note below rests on.
 #![expect(unsafe_code, reason = "the instructions exist only on some machines")]
+#![expect(clippy::cast_ptr_alignment, reason = "the loads and stores need no alignment")]
 
 use std::arch::x86_64::{
     __m256i, __m512, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_loadu_ps, _mm_prefetch,
-    _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps,
-    _mm512_castps_si512, _mm512_castps128_ps512, _mm512_castsi512_ps, _mm512_cvtph_ps,
-    _mm512_cvtps_ph, _mm512_div_ps, _mm512_fmadd_ps, _mm512_insertf32x4, _mm512_loadu_ps,
-    _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps,
-    _mm512_shuffle_ps, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_ps, _mm512_unpackhi_ps,
-    _mm512_unpacklo_ps,
+    _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_castps_si512,
+    _mm512_castps128_ps512, _mm512_castsi512_ps, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_div_ps,
+    _mm512_fmadd_ps, _mm512_insertf32x4, _mm512_loadu_ps, _mm512_max_ps, _mm512_min_ps,
+    _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_ps, _mm512_slli_epi32,
+    _mm512_storeu_ps, _mm512_sub_ps, _mm512_unpackhi_ps, _mm512_unpacklo_ps,
 };
 
-use super::{LANES, Lanes, chunk};
+use super::{LANES, Lanes};
 
 /// Sixteen values in one register.
 #[derive(Clone, Copy)]
@@ -135,8 +135,7 @@ impl Lanes for Avx512 {
     /// Loads of quarters do the half of a 16 x 16 transpose that moves whole
     /// quarters; two steps of shuffles inside them do the rest.
     #[inline(always)]
-    fn transpose(from: &[f32], stride: usize) -> [Self; LANES] {
-        let rows: [&[f32; LANES]; LANES] = std::array::from_fn(|j| chunk(from, j * stride));
+    fn transpose(rows: [&[f32; LANES]; LANES]) -> [Self; LANES] {
         let mut out = [Self::splat(0.0); LANES];
         for quarter in 0..4 {
             let a = Self::quarters(&rows, 0, quarter);
@@ -157,7 +156,7 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn prefetch(data: &[f32], offset: usize) {
+    fn prefetch<T>(data: &[T], offset: usize) {
         let address = data.as_ptr().wrapping_add(offset);
         avx512!(_mm_prefetch::<_MM_HINT_T0>(address.cast()));
     }

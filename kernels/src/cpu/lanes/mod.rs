@@ -10,18 +10,17 @@
 //! **Refuses:** reassociation. There is no horizontal operation except
 //! [`reduce_add`], whose tree is fixed.
 
-mod portable;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod portable;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::Avx512;
 pub(crate) use portable::Portable;
-pub(crate) use portable::{f16_from_f32, f32_from_f16};
 
 /// Number of lanes, whatever the width of the machine's registers.
 pub(crate) const LANES: usize = 16;
@@ -55,11 +54,10 @@ pub(crate) trait Lanes: Copy {
     /// `2^n` for each lane `ROUND + n`, `-127 <= n <= 128`, with `2^-127`
     /// taken as 0 and `2^128` as infinity.
     fn exp2_of_rounded(self) -> Self;
-    /// Lane `j` of result `i` is element `i` of row `j`. Row `j` starts at
-    /// `from[j * stride]`.
-    fn transpose(from: &[f32], stride: usize) -> [Self; LANES];
+    /// Lane `j` of result `i` is element `i` of row `j`.
+    fn transpose(rows: [&[f32; LANES]; LANES]) -> [Self; LANES];
     /// Asks for the cache line of `data[offset]`, which may lie past the end.
-    fn prefetch(data: &[f32], offset: usize);
+    fn prefetch<T>(data: &[T], offset: usize);
 }
 
 /// Adding `1.5 * 2^23` leaves an `f32`'s integer part in its low mantissa bits.
@@ -148,6 +146,47 @@ pub(crate) unsafe fn chunk_unchecked<T>(data: &[T], offset: usize) -> &[T; LANES
     // SAFETY: the caller promises that the range lies within `data`.
     let found = unsafe { data.get_unchecked(offset..offset + LANES) };
     found.first_chunk().expect("the range has sixteen elements")
+}
+
+/// [`chunk_mut`] without the check.
+///
+/// # Safety
+/// `offset + LANES <= data.len()`.
+#[inline(always)]
+#[expect(unsafe_code, reason = "see `chunk_unchecked`")]
+unsafe fn chunk_unchecked_mut<T>(data: &mut [T], offset: usize) -> &mut [T; LANES] {
+    debug_assert!(offset + LANES <= data.len(), "chunk out of bounds");
+    // SAFETY: the caller promises that the range lies within `data`.
+    let found = unsafe { data.get_unchecked_mut(offset..offset + LANES) };
+    found.first_chunk_mut().expect("the range has sixteen elements")
+}
+
+/// Transposes a 16 x 16 block: element `i` of row `j`, at `from[j * from_stride + i]`,
+/// goes to `to[i * to_stride + j]`.
+///
+/// # Panics
+/// When a row or a column is out of bounds.
+#[inline(always)]
+#[expect(unsafe_code, reason = "thirty-two bounds checks cost as much as the shuffles")]
+pub(crate) fn transpose_block<L: Lanes>(
+    from: &[f32],
+    from_stride: usize,
+    to: &mut [f32],
+    to_stride: usize,
+) {
+    let last = LANES - 1;
+    assert!(last * from_stride + LANES <= from.len(), "rows out of bounds");
+    assert!(last * to_stride + LANES <= to.len(), "columns out of bounds");
+    let mut rows = [&[0.0; LANES]; LANES];
+    for (j, row) in rows.iter_mut().enumerate() {
+        // SAFETY: the first assertion bounds the last row, the others lie before it.
+        *row = unsafe { chunk_unchecked(from, j * from_stride) };
+    }
+    for (i, lanes) in L::transpose(rows).into_iter().enumerate() {
+        // SAFETY: the second assertion bounds the last column, the others lie
+        // before it.
+        lanes.store(unsafe { chunk_unchecked_mut(to, i * to_stride) });
+    }
 }
 
 /// The elements of `data` from `offset` on, at most sixteen, padded with `pad`.

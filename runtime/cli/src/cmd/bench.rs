@@ -1,0 +1,54 @@
+//! `skillgraft bench`: speed, grafts against full prefill.
+
+use skillgraft::StopFlag;
+use skillgraft_bench::{BenchPlan, Subject, Watch, bench, bench_table};
+
+use super::{Common, command_line};
+use crate::ui::Ui;
+
+/// Arguments of `skillgraft bench`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+
+    /// Measure less, in some seconds.
+    #[arg(long)]
+    quick: bool,
+
+    /// Tokens of the skills [default: 64 to 4096].
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    lengths: Vec<u32>,
+
+    /// Turns and prefills timed, each [default: 9].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    repeat: Option<u16>,
+
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
+    let settings = args.common.settings(stop)?;
+    let subject = Subject::open(&settings, &mut |event| ui.opening(event))?;
+    let mut watch = Watch { stop, progress: &mut |text| ui.status(text) };
+    let report = bench(&subject, &args.plan(), &command_line(), &mut watch)?;
+    ui.finish_progress();
+    if args.json { ui.json(&report) } else { Ok(ui.data(&bench_table(&report))?) }
+}
+
+impl Args {
+    fn plan(&self) -> BenchPlan {
+        let mut plan = if self.quick { BenchPlan::quick() } else { BenchPlan::standard() };
+        if !self.lengths.is_empty() {
+            let lengths: Vec<usize> = self.lengths.iter().map(|&n| n as usize).collect();
+            plan.block_lengths.clone_from(&lengths);
+            plan.turn_lengths = lengths;
+        }
+        if let Some(repeat) = self.repeat {
+            plan.repeat = repeat.into();
+        }
+        plan
+    }
+}

@@ -1,0 +1,75 @@
+//! `skillgraft fidelity`: answers, grafts against full prefill.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use skillgraft::StopFlag;
+use skillgraft_bench::{
+    EvalSet, FidelityOptions, FidelityReport, FidelityRun, Subject, Watch, fidelity, fidelity_table,
+    parse_methods,
+};
+
+use super::{Common, command_line};
+use crate::ui::Ui;
+
+/// Length of the greedy continuation along which modes are compared.
+const N_GREEDY: usize = 64;
+
+/// Arguments of `skillgraft fidelity`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+
+    /// A folder with `skills.jsonl`, `cases.jsonl` and `env.json` [default: built in].
+    #[arg(long, value_name = "DIR")]
+    evalset: Option<PathBuf>,
+
+    /// What to compare with full prefill: `graft`, or single modes.
+    #[arg(long, value_name = "MODE,...", default_value = "exact,no-skill,graft")]
+    modes: String,
+
+    /// The most cases to run, spread over the set.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+
+    /// Write the report with every case into this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    cases_out: Option<PathBuf>,
+
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
+    let methods = parse_methods(&args.modes)?;
+    let set = match &args.evalset {
+        Some(folder) => EvalSet::read(folder)?,
+        None => EvalSet::built_in()?,
+    };
+    let mut settings = args.common.settings(stop)?;
+    // The set brings its own skills.
+    settings.skills.clear();
+    let subject = Subject::open(&settings, &mut |event| ui.opening(event))?;
+    let options = FidelityOptions {
+        methods,
+        limit: args.limit.map(|limit| limit as usize),
+        n_greedy: N_GREEDY,
+        list_cases: args.cases_out.is_some(),
+    };
+    let command = command_line();
+    let run = FidelityRun { subject: &subject, set: &set, options: &options, command: &command };
+    let mut watch = Watch { stop, progress: &mut |text| ui.status(text) };
+    let report = fidelity(&run, &mut watch)?;
+    ui.finish_progress();
+    if let Some(path) = &args.cases_out {
+        write_cases(&report, path)?;
+    }
+    if args.json { ui.json(&report) } else { Ok(ui.data(&fidelity_table(&report))?) }
+}
+
+fn write_cases(report: &FidelityReport, path: &std::path::Path) -> anyhow::Result<()> {
+    let text = format!("{}\n", serde_json::to_string_pretty(report)?);
+    std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
+}

@@ -1,0 +1,4 @@
+//! Tests of the whole workspace and of the command.
+
+mod layering;
+mod source_size;

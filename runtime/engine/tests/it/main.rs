@@ -1,0 +1,8 @@
+//! The engine on a tiny random model: what holds for any model is shown here,
+//! quickly; agreement with reference numbers is shown on a real one by the
+//! runtime's tests.
+
+mod bad_files;
+mod context;
+mod exactness;
+mod tiny;
