@@ -3,7 +3,7 @@
 //!
 //! [`Cpu`] is the backend on a CPU, and the operations are its methods; another
 //! backend is a folder beside `cpu/` that passes the same contract,
-//! `tests/it/contract.rs`. [`reference`] is the slow, obvious version of each
+//! `tests/it/contract.rs`. [`mod@reference`] is the slow, obvious version of each
 //! operation in `f64` that backends are compared with.
 //!
 //! **Invariant: row and boundary invariance.** What a token's row comes to is

@@ -7,11 +7,13 @@
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
+//! use std::sync::Arc;
+//!
 //! use skillgraft::{Runtime, Settings, TurnEvent, TurnOptions};
 //!
 //! # fn main() -> Result<(), skillgraft::Error> {
 //! let settings = Settings::from_env()?.with_skills(["examples/skills"]);
-//! let runtime = Runtime::open(&settings, &mut |_| {})?;
+//! let runtime = Arc::new(Runtime::open(&settings, &mut |_| {})?);
 //! let mut conversation = runtime.conversation()?;
 //! let prompt = "How do I roll back a failed staging deploy?";
 //! let report = conversation.run_turn(prompt, &TurnOptions::default(), &mut |event| {

@@ -58,7 +58,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// Asserts that all that [`tile`] reads is there.
+    /// Asserts that all that [`At::tile`] reads is there.
     #[inline(always)]
     fn check(self, x: Rows<'_>, w: Columns<'_>) {
         let Extent { rows, inner, vectors } = self;
@@ -108,11 +108,14 @@ pub(crate) fn product<L: Lanes, S: Sink>(
                 11 => at.across::<L, S, 11, 2>(n, sink),
                 _ => at.across::<L, S, 12, 2>(n, sink),
             }
-        } else if L::ROWS == 3 {
+        } else if L::ROWS == 6 {
             match left {
                 1 => at.across::<L, S, 1, 4>(n, sink),
                 2 => at.across::<L, S, 2, 2>(n, sink),
-                _ => at.across::<L, S, 3, 2>(n, sink),
+                3 => at.across::<L, S, 3, 2>(n, sink),
+                4 => at.across::<L, S, 4, 1>(n, sink),
+                5 => at.across::<L, S, 5, 1>(n, sink),
+                _ => at.across::<L, S, 6, 1>(n, sink),
             }
         } else {
             match left {
@@ -159,9 +162,30 @@ impl At<'_> {
         }
     }
 
-    /// `R` rows by `C` vectors: `R * C` chains side by side.
+    /// Element `i` of the strip's row `r`, in all lanes.
     #[inline(always)]
     #[expect(unsafe_code, reason = "bounds checks would be most of the loop")]
+    fn row<L: Lanes>(self, r: usize, i: usize) -> L {
+        let offset = (self.row + r) * self.x.stride + i;
+        // SAFETY: `Extent::check` has bounded the last row's last element.
+        L::splat(*unsafe { self.x.data.get_unchecked(offset) })
+    }
+
+    /// Step `i` of the vector that starts at `start`.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "see `row`")]
+    fn column<L: Lanes, S: Sink>(self, start: usize, i: usize) -> L {
+        let offset = start + i * self.w.step;
+        if S::STREAMS {
+            L::prefetch(self.w.data, offset + PREFETCH_STEPS * self.w.step);
+        }
+        // SAFETY: `Extent::check` has bounded the last step of the last vector,
+        // which no other exceeds.
+        L::load(unsafe { chunk_unchecked(self.w.data, offset) })
+    }
+
+    /// `R` rows by `C` vectors: `R * C` chains side by side.
+    #[inline(always)]
     fn tile<L: Lanes, S: Sink, const R: usize, const C: usize>(self, vector: usize, sink: &mut S) {
         let mut sums = [[L::splat(0.0); C]; R];
         for (r, sums) in sums.iter_mut().enumerate() {
@@ -174,24 +198,29 @@ impl At<'_> {
             let vector = vector + c;
             *start = (vector / 2) * self.w.pair_stride + (vector % 2) * LANES;
         }
-        let first = self.row * self.x.stride;
         for i in 0..self.n_inner {
-            let mut columns = [L::splat(0.0); C];
-            for (column, start) in columns.iter_mut().zip(starts) {
-                let offset = start + i * self.w.step;
-                // SAFETY: `Extent::check` has bounded the last vector of the
-                // last step, which no other exceeds.
-                *column = L::load(unsafe { chunk_unchecked(self.w.data, offset) });
-                if S::STREAMS {
-                    L::prefetch(self.w.data, offset + PREFETCH_STEPS * self.w.step);
+            if R <= 3 {
+                // A low tile is wide: its rows take fewer registers than its columns.
+                let mut rows = [L::splat(0.0); R];
+                for (r, row) in rows.iter_mut().enumerate() {
+                    *row = self.row(r, i);
                 }
-            }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                // SAFETY: `Extent::check` has bounded the last row's last element.
-                let x = unsafe { self.x.data.get_unchecked(first + r * self.x.stride + i) };
-                let x = L::splat(*x);
-                for (sum, &column) in sums.iter_mut().zip(&columns) {
-                    *sum = x.fma(column, *sum);
+                for c in 0..C {
+                    let column = self.column::<L, S>(starts[c], i);
+                    for (sums, row) in sums.iter_mut().zip(rows) {
+                        sums[c] = row.fma(column, sums[c]);
+                    }
+                }
+            } else {
+                let mut columns = [L::splat(0.0); C];
+                for (column, start) in columns.iter_mut().zip(starts) {
+                    *column = self.column::<L, S>(start, i);
+                }
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let row: L = self.row(r, i);
+                    for (sum, column) in sums.iter_mut().zip(columns) {
+                        *sum = row.fma(column, *sum);
+                    }
                 }
             }
         }

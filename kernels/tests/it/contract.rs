@@ -235,7 +235,9 @@ fn attention_over_moved_segments_of_both_types() {
             (33, 513, KvDtype::F16, 2),
             (13, 0, KvDtype::F16, 51),
         ];
-        for (heads, head_dim) in [((9, 3), 64), ((4, 4), 24), ((5, 1), 80), ((2, 1), 33)] {
+        for (heads, head_dim) in
+            [((9, 3), 64), ((4, 4), 24), ((5, 1), 80), ((2, 1), 33), ((8, 2), 128)]
+        {
             for pairing in [RopePairing::HalfSplit, RopePairing::Interleaved] {
                 let table = rope(head_dim - head_dim % 2, pairing);
                 for n_rows in [1, 2, 14] {

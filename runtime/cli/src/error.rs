@@ -12,8 +12,8 @@ pub(crate) fn report(error: &anyhow::Error, ui: &Ui) -> ExitCode {
     if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
-    let ours = error.downcast_ref::<skillgraft::Error>();
-    if matches!(ours, Some(skillgraft::Error::Interrupted)) {
+    let verdict = Verdict::of(error);
+    if verdict.is_interruption {
         ui.error("interrupted");
         return ExitCode::from(INTERRUPTED);
     }
@@ -26,10 +26,38 @@ pub(crate) fn report(error: &anyhow::Error, ui: &Ui) -> ExitCode {
         }
     }
     ui.error(&message);
-    if let Some(hint) = ours.and_then(skillgraft::Error::hint) {
+    if let Some(hint) = verdict.hint {
         ui.hint(&hint);
     }
-    ExitCode::from(if ours.is_some_and(skillgraft::Error::is_user_error) { 1 } else { 2 })
+    ExitCode::from(if verdict.is_user_error { 1 } else { 2 })
+}
+
+/// What the library that an error comes from says about it. An error of neither
+/// library is ours.
+#[derive(Default)]
+struct Verdict {
+    is_interruption: bool,
+    is_user_error: bool,
+    hint: Option<String>,
+}
+
+impl Verdict {
+    fn of(error: &anyhow::Error) -> Self {
+        use skillgraft_bench::Error as BenchError;
+        match (error.downcast_ref::<BenchError>(), error.downcast_ref()) {
+            (Some(BenchError::Runtime(error)), _) | (None, Some(error)) => Verdict {
+                is_interruption: matches!(error, skillgraft::Error::Interrupted),
+                is_user_error: error.is_user_error(),
+                hint: error.hint(),
+            },
+            (Some(error), _) => Verdict {
+                is_interruption: false,
+                is_user_error: error.is_user_error(),
+                hint: error.hint(),
+            },
+            (None, None) => Verdict::default(),
+        }
+    }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

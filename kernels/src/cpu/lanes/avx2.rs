@@ -110,8 +110,8 @@ fn four_columns(rows: &[&[f32; LANES]; LANES], row: usize, quarter: usize) -> [_
 }
 
 impl Lanes for Avx2 {
-    // 12 accumulators, 3 broadcasts and a column of 16 registers.
-    const ROWS: usize = 3;
+    // 12 accumulators, a vector of columns and a broadcast: 15 of 16 registers.
+    const ROWS: usize = 6;
 
     #[inline(always)]
     fn splat(value: f32) -> Self {

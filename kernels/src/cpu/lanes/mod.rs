@@ -64,7 +64,7 @@ pub(crate) trait Lanes: Copy {
 pub(crate) const ROUND: f32 = 12_582_912.0;
 
 /// `e^x` within 2 units in the last place; exactly 0 below -88, so
-/// `exp(-inf)` is 0; infinity above 88.73; NaN stays NaN.
+/// `exp(-inf)` is 0; infinity above 88.37; NaN stays NaN.
 ///
 /// Cody-Waite reduction to `|r| <= ln(2) / 2`, then `1 + r + r^2 q(r)` with a
 /// minimax `q` of degree 4 (relative error 3e-9 before rounding).

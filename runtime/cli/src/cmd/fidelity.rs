@@ -1,15 +1,16 @@
 //! `skillgraft fidelity`: answers, grafts against full prefill.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use skillgraft::StopFlag;
 use skillgraft_bench::{
-    EvalSet, FidelityOptions, FidelityReport, FidelityRun, Subject, Watch, fidelity, fidelity_table,
+    Error, EvalSet, FidelityOptions, FidelityReport, FidelityRun, Subject, Watch, fidelity, fidelity_table,
     parse_methods,
 };
 
-use super::{Common, command_line};
+use super::{ModelArgs, command_line};
 use crate::ui::Ui;
 
 /// Length of the greedy continuation along which modes are compared.
@@ -19,7 +20,7 @@ const N_GREEDY: usize = 64;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    common: Common,
+    model: ModelArgs,
 
     /// A folder with `skills.jsonl`, `cases.jsonl` and `env.json` [default: built in].
     #[arg(long, value_name = "DIR")]
@@ -48,9 +49,11 @@ pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
         Some(folder) => EvalSet::read(folder)?,
         None => EvalSet::built_in()?,
     };
-    let mut settings = args.common.settings(stop)?;
+    let mut settings = args.model.settings(stop)?;
     // The set brings its own skills.
     settings.skills.clear();
+    // A file that cannot be written should not cost minutes first.
+    let cases_out = args.cases_out.as_deref().map(create).transpose()?;
     let subject = Subject::open(&settings, &mut |event| ui.opening(event))?;
     let options = FidelityOptions {
         methods,
@@ -63,13 +66,23 @@ pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
     let mut watch = Watch { stop, progress: &mut |text| ui.status(text) };
     let report = fidelity(&run, &mut watch)?;
     ui.finish_progress();
-    if let Some(path) = &args.cases_out {
-        write_cases(&report, path)?;
+    if let Some((file, path)) = cases_out {
+        write_cases(&report, file, path)?;
     }
     if args.json { ui.json(&report) } else { Ok(ui.data(&fidelity_table(&report))?) }
 }
 
-fn write_cases(report: &FidelityReport, path: &std::path::Path) -> anyhow::Result<()> {
+fn create(path: &Path) -> Result<(File, &Path), Error> {
+    let file = File::create(path).map_err(|source| cannot_write(path, source))?;
+    Ok((file, path))
+}
+
+fn write_cases(report: &FidelityReport, mut file: File, path: &Path) -> anyhow::Result<()> {
     let text = format!("{}\n", serde_json::to_string_pretty(report)?);
-    std::fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
+    file.write_all(text.as_bytes()).map_err(|source| cannot_write(path, source))?;
+    Ok(())
+}
+
+fn cannot_write(path: &Path, source: std::io::Error) -> Error {
+    Error::Io { action: "write", path: path.to_owned(), source }
 }

@@ -17,6 +17,13 @@ pub(crate) struct Common {
     #[arg(long = "skills", value_name = "DIR")]
     skills: Vec<PathBuf>,
 
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+/// Options of every command that runs a model.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ModelArgs {
     /// A known model, or a GGUF file [default: the first of `skillgraft model list`].
     #[arg(long, value_name = "ID|FILE")]
     model: Option<String>,
@@ -33,10 +40,18 @@ pub(crate) struct Common {
 impl Common {
     /// The environment's settings, with what the command line says over them.
     pub(crate) fn settings(&self, stop: &StopFlag) -> Result<Settings, skillgraft::Error> {
-        let mut settings = Settings::from_env()?;
+        let mut settings = self.model.settings(stop)?;
         if !self.skills.is_empty() {
             settings = settings.with_skills(self.skills.clone());
         }
+        Ok(settings)
+    }
+}
+
+impl ModelArgs {
+    /// The environment's settings, with what the command line says over them.
+    pub(crate) fn settings(&self, stop: &StopFlag) -> Result<Settings, skillgraft::Error> {
+        let mut settings = Settings::from_env()?;
         if let Some(model) = &self.model {
             settings.model = ModelChoice::parse(model)?;
         }
@@ -49,4 +64,11 @@ impl Common {
         settings.stop = stop.clone();
         Ok(settings)
     }
+}
+
+/// The command line as reports show it: without the folder of the program.
+pub(crate) fn command_line() -> String {
+    let arguments = std::env::args_os().skip(1);
+    let arguments = arguments.map(|argument| format!(" {}", argument.to_string_lossy()));
+    format!("skillgraft{}", arguments.collect::<String>())
 }
