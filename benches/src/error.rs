@@ -62,7 +62,9 @@ pub enum Error {
     },
 
     /// A length that a workload cannot have.
-    #[error("a skill of {n_tokens} tokens is too short to be measured, at least {least} are needed")]
+    #[error(
+        "a skill of {n_tokens} tokens is too short to be measured, at least {least} are needed"
+    )]
     TooShort {
         /// What was asked for.
         n_tokens: usize,

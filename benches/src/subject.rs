@@ -32,7 +32,9 @@ impl Subject {
     pub fn open(settings: &Settings, events: &mut dyn FnMut(OpenEvent)) -> Result<Self, Error> {
         let own_skills = !settings.skills.is_empty();
         let catalog = if own_skills {
-            scan(&settings.skills).and_then(Catalog::require_skills).map_err(skillgraft::Error::from)?
+            scan(&settings.skills)
+                .and_then(Catalog::require_skills)
+                .map_err(skillgraft::Error::from)?
         } else {
             built_in_catalog()?
         };
@@ -57,6 +59,7 @@ impl Subject {
 fn built_in_catalog() -> Result<Catalog, Error> {
     let set = EvalSet::built_in()?;
     let in_memory = set.skills.iter();
-    let skills = in_memory.map(|skill| Skill::in_memory(&skill.name, &skill.description, &skill.body));
+    let skills =
+        in_memory.map(|skill| Skill::in_memory(&skill.name, &skill.description, &skill.body));
     Ok(Catalog::from_skills(skills.collect()))
 }

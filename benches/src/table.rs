@@ -24,7 +24,12 @@ pub fn fidelity_table(report: &FidelityReport) -> String {
         "\nFull prefill against itself, in chunks of {}: KL mean {:.2e}, largest {:.2e}, top-1 {:.4} \
          ({} positions)\n\n\
          Against full prefill, along the gold answers of `{}`\n",
-        floor.chunk_tokens, floor.kl_mean, floor.kl_max, floor.top1, floor.positions, report.evalset
+        floor.chunk_tokens,
+        floor.kl_mean,
+        floor.kl_max,
+        floor.top1,
+        floor.positions,
+        report.evalset
     );
     out.push_str(&line);
     out.push_str(
@@ -83,8 +88,10 @@ fn greedy(out: &mut String, report: &FidelityReport) {
 
 fn head(run: &Run, machine: &Machine) -> String {
     let cpu = machine.cpu.as_deref().unwrap_or(machine.arch);
-    let memory = machine.memory_bytes.map_or_else(String::new, |bytes| format!(", {}", size(bytes)));
-    let bandwidth = machine.read_gb_s.map_or_else(String::new, |gb_s| format!(", reads {gb_s:.1} GB/s"));
+    let memory =
+        machine.memory_bytes.map_or_else(String::new, |bytes| format!(", {}", size(bytes)));
+    let bandwidth =
+        machine.read_gb_s.map_or_else(String::new, |gb_s| format!(", reads {gb_s:.1} GB/s"));
     format!(
         "machine  {cpu}, {} cores{memory}; {} on {} threads{bandwidth}\n\
          model    {}, KV {}; skillgraft {}\n",
@@ -146,7 +153,9 @@ fn turns(out: &mut String, report: &BenchReport) {
 }
 
 fn rates(out: &mut String, report: &BenchReport) {
-    out.push_str("\nPrefill into an empty context\ntokens   token/s    slowest    fastest   GFLOP/s\n");
+    out.push_str(
+        "\nPrefill into an empty context\ntokens   token/s    slowest    fastest   GFLOP/s\n",
+    );
     for rate in &report.prefill {
         writeln!(
             out,
@@ -157,7 +166,9 @@ fn rates(out: &mut String, report: &BenchReport) {
     }
     out.push_str("\nDecode\ncontext  token/s       TPOT        p95  limit of memory   reached\n");
     for rate in &report.decode {
-        let limit = rate.limit_tok_s.map_or_else(|| "unknown".to_owned(), |limit| format!("{limit:.0} token/s"));
+        let limit = rate
+            .limit_tok_s
+            .map_or_else(|| "unknown".to_owned(), |limit| format!("{limit:.0} token/s"));
         let reached = rate
             .limit_fraction
             .map_or_else(|| "unknown".to_owned(), |part| format!("{:.0} %", part * 100.0));

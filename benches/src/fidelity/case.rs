@@ -215,11 +215,7 @@ fn force(ready: &Ready, tokens: &[TokenId]) -> Result<Vec<Vec<f32>>, Error> {
     Ok(std::iter::once(ready.first.clone()).chain(rows).collect())
 }
 
-fn compare(
-    reference: &Reference,
-    ready: Ready,
-    tokens: &CaseTokens,
-) -> Result<CaseMethod, Error> {
+fn compare(reference: &Reference, ready: Ready, tokens: &CaseTokens) -> Result<CaseMethod, Error> {
     let answer = force(&ready, &tokens.answer)?;
     let greedy = force(&ready, &reference.greedy)?;
     let (kl, top1) = split(&reference.answer, &answer);

@@ -178,17 +178,17 @@ fn lines<T: DeserializeOwned>(path: &Path, text: &str) -> Result<Vec<(usize, T)>
         .filter(|(_, line)| !line.trim().is_empty())
         .map(|(number, line)| match serde_json::from_str(line) {
             Ok(value) => Ok((number, value)),
-            Err(error) => {
-                Err(Error::EvalSet { path: path.to_owned(), line: number, reason: error.to_string() })
-            }
+            Err(error) => Err(Error::EvalSet {
+                path: path.to_owned(),
+                line: number,
+                reason: error.to_string(),
+            }),
         })
         .collect()
 }
 
 /// System prompt and catalog.
-fn environment(
-    (path, text): &(PathBuf, &str),
-) -> Result<(String, Vec<(String, String)>), Error> {
+fn environment((path, text): &(PathBuf, &str)) -> Result<(String, Vec<(String, String)>), Error> {
     let bad = |line, reason| Error::EvalSet { path: path.clone(), line, reason };
     let environment: Environment =
         serde_json::from_str(text).map_err(|error| bad(error.line().max(1), error.to_string()))?;
@@ -196,7 +196,8 @@ fn environment(
         let found = environment.template.get(part).and_then(serde_json::Value::as_str);
         if found != Some(expected) {
             let found = found.unwrap_or("absent");
-            let reason = format!("template part `{part}` is {found:?}, this program builds {expected:?}");
+            let reason =
+                format!("template part `{part}` is {found:?}, this program builds {expected:?}");
             return Err(bad(1, reason));
         }
     }

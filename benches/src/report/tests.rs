@@ -110,15 +110,29 @@ fn fidelity_has_the_keys_that_scripts_use() {
         run: run(),
         machine: machine(),
         evalset: "built-in".to_owned(),
-        noise_floor: NoiseFloor { chunk_tokens: 37, kl_mean: 0.0, kl_max: 0.0, top1: 1.0, positions: 9 },
+        noise_floor: NoiseFloor {
+            chunk_tokens: 37,
+            kl_mean: 0.0,
+            kl_max: 0.0,
+            top1: 1.0,
+            positions: 9,
+        },
         modes: [("graft-lone", method)].into(),
         cases: None,
     };
     let json = serde_json::to_value(&report).unwrap();
     assert_has(&json["noise_floor"], &["kl_mean", "top1"]);
     let expected = [
-        "cases", "kl_mean", "kl_p95", "kl_max", "top1", "em", "em_exact", "catastrophic",
-        "recomputed", "ttft_ms",
+        "cases",
+        "kl_mean",
+        "kl_p95",
+        "kl_max",
+        "top1",
+        "em",
+        "em_exact",
+        "catastrophic",
+        "recomputed",
+        "ttft_ms",
     ];
     assert_has(&json["modes"]["graft-lone"], &expected);
     assert_has(&json["modes"]["graft-lone"]["greedy"], &["kl_mean", "top1"]);

@@ -134,11 +134,7 @@ fn session_rss(
 }
 
 /// A session that has grafted the block and read all of it, for a question.
-fn session_with(
-    lab: &Lab<'_>,
-    block: &VerifiedBlock,
-    watch: &Watch<'_>,
-) -> Result<Session, Error> {
+fn session_with(lab: &Lab<'_>, block: &VerifiedBlock, watch: &Watch<'_>) -> Result<Session, Error> {
     let mut session = lab.prefix.branch();
     session.graft(block.clone(), "skill")?;
     session.prefill(&lab.texts.message, "message", &watch.interrupt())?;

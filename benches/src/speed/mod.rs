@@ -77,7 +77,8 @@ impl BenchPlan {
         let prefills =
             self.prefill_lengths.iter().map(|&n| (format!("a prefill of {n} tokens"), n));
         let decodes = self.decode_contexts.iter();
-        let decodes = decodes.map(|&n| (format!("decoding behind {n} tokens"), n + 2 + self.n_decoded));
+        let decodes =
+            decodes.map(|&n| (format!("decoding behind {n} tokens"), n + 2 + self.n_decoded));
         for (what, n_tokens) in turns.chain(prefills).chain(decodes) {
             if n_tokens > limit {
                 return Err(Error::TooLong { what, n_tokens, limit });
@@ -125,8 +126,7 @@ pub fn bench(
     let graft = each(&plan.block_lengths, |n| block::measure(&lab, n, watch))?;
     let workloads = each(&plan.turn_lengths, |n| turn::measure(&lab, n, watch))?;
     let prefill = each(&plan.prefill_lengths, |n| rate::prefill(&lab, n, watch))?;
-    let decode =
-        each(&plan.decode_contexts, |n| rate::decode(&lab, n, machine.read_gb_s, watch))?;
+    let decode = each(&plan.decode_contexts, |n| rate::decode(&lab, n, machine.read_gb_s, watch))?;
     Ok(BenchReport {
         run: machine::describe_run(subject, command),
         machine,

@@ -14,8 +14,7 @@ const SEED: u64 = 7;
 /// Tokens of text to have at hand: the longest workloads take some thousands.
 const TEXT_TOKENS: usize = 10_000;
 /// A question of a usual length, which any document of procedures might answer.
-const QUESTION: &str =
-    "\nWhich step has to be done first, and what must be checked before it? Answer in one sentence.";
+const QUESTION: &str = "\nWhich step has to be done first, and what must be checked before it? Answer in one sentence.";
 
 /// The pieces of the workloads, as token ids.
 pub(crate) struct Texts {
@@ -100,7 +99,8 @@ const SUBJECTS: [&str; 8] =
 const TASKS: [&str; 8] =
     ["restart", "inspect", "drain", "replace", "verify", "compact", "publish", "freeze"];
 const PLACES: [&str; 6] = ["staging", "production", "the lab", "region north", "the depot", "edge"];
-const PEOPLE: [&str; 6] = ["the owner", "the on-call person", "a reviewer", "finance", "support", "the lead"];
+const PEOPLE: [&str; 6] =
+    ["the owner", "the on-call person", "a reviewer", "finance", "support", "the lead"];
 
 /// Markdown such as skills are written in: headings, steps with commands,
 /// conditions and numbers. Equal seeds give equal texts.

@@ -90,7 +90,11 @@ pub(super) fn measure(
         skill_tokens: n_tokens,
         prefix_tokens: lab.texts.prefix.len(),
         live_tokens: lab.texts.live_tokens(),
-        ours: Way::ALL.iter().map(|way| way.name()).zip(turns.iter().map(|turns| timing(turns))).collect(),
+        ours: Way::ALL
+            .iter()
+            .map(|way| way.name())
+            .zip(turns.iter().map(|turns| timing(turns)))
+            .collect(),
         peers: BTreeMap::new(),
         ratio: ratio(exact, disk),
         ratio_memory: ratio(exact, memory),

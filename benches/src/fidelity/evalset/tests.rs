@@ -1,6 +1,7 @@
 use super::*;
 
-const SKILL: &str = r#"{"name": "tea", "description": "Make tea.", "body": "Steep for 90 seconds.\n"}"#;
+const SKILL: &str =
+    r#"{"name": "tea", "description": "Make tea.", "body": "Steep for 90 seconds.\n"}"#;
 const CASE: &str = r#"{"id": "tea/0", "kind": "single", "skills": ["tea"], "user_prefix": "Help me.", "question": "How long?", "answer_stub": "Steep for", "answer": "90 seconds"}"#;
 
 fn environment_text() -> String {
@@ -66,9 +67,8 @@ fn bad_lines_are_named() {
 #[test]
 fn cases_that_cannot_be_run_are_refused() {
     let environment = environment_text();
-    let refused = |from: &str, to: &str| {
-        message(parse_texts(SKILL, &CASE.replace(from, to), &environment))
-    };
+    let refused =
+        |from: &str, to: &str| message(parse_texts(SKILL, &CASE.replace(from, to), &environment));
     assert!(refused("[\"tea\"]", "[\"cocoa\"]").ends_with("line 1: no skill `cocoa`"));
     assert!(refused("[\"tea\"]", "[]").ends_with("a `single` case with 0 skills"));
     assert!(refused("\"90 seconds\"", "\" \"").ends_with("the answer is empty"));

@@ -8,8 +8,14 @@ fn case(kl: &[f64], top1: &[bool], em: bool, ttft_ms: f64) -> CaseMethod {
 /// Two cases of unequal length, so that a mean over cases is not one over
 /// positions.
 fn records() -> Vec<CaseRecord> {
-    let exact = [case(&[0.0], &[true], true, 90.0), case(&[0.0, 0.0, 0.3], &[true, true, false], true, 110.0)];
-    let lone = [case(&[2.5], &[false], false, 10.0), case(&[0.1, 0.2, 1.2], &[true, false, true], true, 30.0)];
+    let exact = [
+        case(&[0.0], &[true], true, 90.0),
+        case(&[0.0, 0.0, 0.3], &[true, true, false], true, 110.0),
+    ];
+    let lone = [
+        case(&[2.5], &[false], false, 10.0),
+        case(&[0.1, 0.2, 1.2], &[true, false, true], true, 30.0),
+    ];
     exact
         .into_iter()
         .zip(lone)

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use skillgraft::StopFlag;
 use skillgraft_bench::{
-    Error, EvalSet, FidelityOptions, FidelityReport, FidelityRun, Subject, Watch, fidelity, fidelity_table,
-    parse_methods,
+    Error, EvalSet, FidelityOptions, FidelityReport, FidelityRun, Subject, Watch, fidelity,
+    fidelity_table, parse_methods,
 };
 
 use super::{ModelArgs, command_line};
