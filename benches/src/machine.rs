@@ -10,16 +10,17 @@ use skillgraft_engine::Model;
 use skillgraft_kernels::Threads;
 
 use crate::report::{Machine, Run};
-use crate::stats::median;
 use crate::subject::Subject;
 
 /// Bytes that bandwidth is measured on: several times what a core's share of a
 /// large last-level cache holds.
 const STREAM_BYTES: usize = 1 << 30;
-/// Passes over them; the median counts.
+/// Passes over them.
 const N_STREAMS: usize = 9;
 /// Bytes that a thread reads at a time.
 const STREAM_CHUNK_BYTES: usize = 1 << 20;
+/// Allocations after which [`soak`] looks whether all of them were new memory.
+const SOAK_ROUND: usize = 64;
 
 /// Describes the machine as a model's backend uses it.
 pub(crate) fn describe(model: &Model) -> Machine {
@@ -33,43 +34,67 @@ pub(crate) fn describe(model: &Model) -> Machine {
         isa: cpu.isa().name(),
         threads: cpu.threads().count(),
         read_gb_s: None,
+        read_max_gb_s: None,
         read_bytes: None,
     }
 }
 
-/// Adds what reading memory takes.
-pub(crate) fn measure_bandwidth(machine: &mut Machine, threads: &Threads) {
-    // A machine with little memory should not be made to swap.
+/// Bytes to read for a bandwidth. A machine with little memory should not be made
+/// to swap.
+pub(crate) fn stream_bytes() -> usize {
     let available = proc_kib("/proc/meminfo", "MemAvailable:").map(|bytes| bytes as usize / 4);
-    let n_bytes = STREAM_BYTES.min(available.unwrap_or(STREAM_BYTES));
-    machine.read_gb_s = Some(read_bytes_per_s(threads, n_bytes) / 1e9);
-    machine.read_bytes = Some(n_bytes);
+    STREAM_BYTES.min(available.unwrap_or(STREAM_BYTES))
 }
 
-/// Bytes per second at which all threads together read a buffer.
-fn read_bytes_per_s(threads: &Threads, n_bytes: usize) -> f64 {
+/// Rates at which all threads together read a buffer, in 1e9 bytes per second, one
+/// for each pass over it.
+pub(crate) fn read_rates(threads: &Threads, n_bytes: usize) -> Vec<f64> {
     let buffer: Vec<u64> = (0..(n_bytes / size_of::<u64>()) as u64).collect();
     let chunks: Vec<&[u64]> = buffer.chunks(STREAM_CHUNK_BYTES / size_of::<u64>()).collect();
-    let seconds: Vec<f64> = (0..N_STREAMS)
-        .map(|_| {
-            let sum = AtomicU64::new(0);
-            let started = Instant::now();
-            threads.for_each(chunks.len(), |i| {
-                let part = chunks[i].iter().fold(0_u64, |sum, word| sum.wrapping_add(*word));
-                sum.fetch_add(part, Ordering::Relaxed);
-            });
-            let seconds = started.elapsed().as_secs_f64();
-            black_box(sum.into_inner());
-            seconds
-        })
-        .collect();
-    size_of_val(buffer.as_slice()) as f64 / median(&seconds)
+    let pass = || {
+        let sum = AtomicU64::new(0);
+        let started = Instant::now();
+        threads.for_each(chunks.len(), |i| {
+            sum.fetch_add(sum_of(chunks[i]), Ordering::Relaxed);
+        });
+        let seconds = started.elapsed().as_secs_f64();
+        black_box(sum.into_inner());
+        size_of_val(buffer.as_slice()) as f64 / seconds / 1e9
+    };
+    (0..N_STREAMS).map(|_| pass()).collect()
+}
+
+/// Wrapping sum, in as many chains as keep loads in flight.
+fn sum_of(words: &[u64]) -> u64 {
+    let (rows, rest) = words.as_chunks::<32>();
+    let mut sums = [0_u64; 32];
+    for row in rows {
+        for (sum, word) in sums.iter_mut().zip(row) {
+            *sum = sum.wrapping_add(*word);
+        }
+    }
+    sums.iter().chain(rest).fold(0, |sum, word| sum.wrapping_add(*word))
 }
 
 /// Memory of this process that lies in RAM, mapped files included, in bytes.
 pub(crate) fn resident_bytes() -> Option<u64> {
     // Unlike `statm`, it is counted anew when it is read.
     proc_kib("/proc/self/smaps_rollup", "Rss:")
+}
+
+/// Holds what the allocator has been given back and not returned to the system, so
+/// that new allocations of about `n_bytes` make the process grow. Drop it when the
+/// growth has been measured.
+pub(crate) fn soak(n_bytes: usize) -> Vec<Vec<u8>> {
+    let mut held = Vec::new();
+    while let Some(before) = resident_bytes() {
+        held.extend((0..SOAK_ROUND).map(|_| vec![1_u8; n_bytes]));
+        let grown = resident_bytes().map_or(0, |after| after.saturating_sub(before));
+        if grown >= (SOAK_ROUND * n_bytes / 10 * 9) as u64 {
+            break;
+        }
+    }
+    held
 }
 
 /// A line `key: 123 kB` of a file under `/proc`, in bytes.
@@ -96,10 +121,15 @@ pub(crate) fn describe_run(subject: &Subject, command: &str) -> Run {
         command: command.to_owned(),
         version: env!("CARGO_PKG_VERSION"),
         model: subject.model_name.clone(),
-        model_blake3: model.fingerprint().iter().map(|byte| format!("{byte:02x}")).collect(),
+        model_blake3: hex(&model.fingerprint()),
         kv_dtype: model.kv_geometry().dtype.name(),
         context: model.context_length(),
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.concat()
 }
 
 #[cfg(test)]
@@ -117,8 +147,35 @@ mod tests {
 
     #[test]
     fn a_stream_is_faster_than_a_disk_and_slower_than_light() {
-        let rate = read_bytes_per_s(&Threads::new(2), 3 * STREAM_CHUNK_BYTES + 8);
-        assert!((1e7..1e14).contains(&rate), "{rate} bytes per second");
+        for rate in read_rates(&Threads::new(2), 3 * STREAM_CHUNK_BYTES + 8) {
+            assert!((1e-2..1e5).contains(&rate), "{rate} GB/s");
+        }
+    }
+
+    #[test]
+    fn every_word_is_read() {
+        for n in [0, 1, 31, 32, 33, 167] {
+            assert_eq!(sum_of(&vec![3; n]), 3 * n as u64);
+        }
+    }
+
+    #[test]
+    fn bytes_as_hexadecimal_digits() {
+        assert_eq!(hex(&[0, 7, 0xab, 255]), "0007abff");
+    }
+
+    #[test]
+    fn what_was_freed_is_soaked_up() {
+        const PIECE: usize = 60_000;
+        let freed: Vec<Vec<u8>> = (0..500).map(|_| vec![1; PIECE]).collect();
+        // The last one keeps the others from going back to the system.
+        let last = black_box(freed).pop();
+        let held = soak(PIECE);
+        let Some(before) = resident_bytes() else { return };
+        let fresh = black_box(vec![vec![1_u8; PIECE]; 200]);
+        let grown = resident_bytes().expect("it was there before").saturating_sub(before);
+        assert!(grown as usize >= 150 * PIECE, "{grown} bytes beside {}", held.len());
+        drop((last, fresh));
     }
 
     #[test]

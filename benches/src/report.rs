@@ -46,6 +46,8 @@ pub struct Machine {
     /// Median rate at which the threads together read memory, in 1e9 bytes per
     /// second.
     pub read_gb_s: Option<f64>,
+    /// The best rate seen.
+    pub read_max_gb_s: Option<f64>,
     /// Size of the buffer that was read.
     pub read_bytes: Option<usize>,
 }
@@ -95,8 +97,9 @@ pub struct GraftTiming {
     /// Resident memory that a further session with the same block adds, after it
     /// has computed a question behind it; mean of some sessions.
     pub session_rss_bytes: Option<i64>,
-    /// KV of the question itself, which such a session must hold.
-    pub question_kv_bytes: usize,
+    /// The live page that holds the question's KV: what such a session needs for
+    /// itself, at most.
+    pub page_bytes: usize,
 }
 
 /// A turn: static prefix in the context, then a skill, then a question.
@@ -206,7 +209,7 @@ pub struct DecodeRate {
     pub weight_bytes: Option<usize>,
     /// K and V that a token reads.
     pub kv_bytes: usize,
-    /// Tokens per second if only reading them took time.
+    /// Tokens per second if only reading them took time, at the best rate seen.
     pub limit_tok_s: Option<f64>,
     /// The part of this limit that was reached.
     pub limit_fraction: Option<f64>,

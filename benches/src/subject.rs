@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use skillgraft::engine::Model;
 use skillgraft::models::{ModelChoice, ModelStore};
 use skillgraft::skills::{Catalog, Skill, scan};
 use skillgraft::{OpenEvent, Settings};
+use skillgraft_engine::Model;
 
 use crate::error::Error;
 use crate::fidelity::EvalSet;

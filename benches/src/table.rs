@@ -103,7 +103,7 @@ fn blocks(out: &mut String, report: &BenchReport) {
     out.push_str(
         "\nBlocks (medians; the file is in the page cache when it is opened)\n\
          tokens      bytes    compile      write  open+check      graft        p95  \
-         one more session holds (its question)\n",
+         one more session (its own page)\n",
     );
     for block in &report.graft {
         let session = match block.session_rss_bytes {
@@ -121,7 +121,7 @@ fn blocks(out: &mut String, report: &BenchReport) {
             duration(block.open_ms),
             duration(block.graft_ms),
             duration(block.graft_p95_ms),
-            size(block.question_kv_bytes as u64),
+            size(block.page_bytes as u64),
         )
         .expect(INTO_STRING);
     }
@@ -185,7 +185,7 @@ fn rates(out: &mut String, report: &BenchReport) {
 }
 
 fn spread(timing: &ModeTiming) -> String {
-    let digits = if timing.ttft_max_ms < 100.0 { 1 } else { 0 };
+    let digits = usize::from(timing.ttft_max_ms < 100.0);
     format!(
         "{:.digits$} ms ({:.digits$} to {:.digits$})",
         timing.ttft_ms, timing.ttft_min_ms, timing.ttft_max_ms

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use skillgraft::engine::{BlockSource, Interrupt, Session, arg_max, compile};
-use skillgraft::kv::{TokenId, VerifiedBlock};
+use skillgraft_engine::{BlockSource, Interrupt, Session, arg_max, compile};
+use skillgraft_kv::{TokenId, VerifiedBlock};
 
 use super::evalset::EvalCase;
 use super::layout::CaseTokens;
@@ -74,7 +74,7 @@ impl<'a> Rig<'a> {
                 // The second prefill begins at nothing: the first is the usual turn.
                 ready.ttft_ms = reference.ttft_ms;
             }
-            modes.insert(method.name(), compare(&reference, ready, tokens)?);
+            modes.insert(method.name(), compare(&reference, &ready, tokens)?);
         }
         Ok(CaseRecord {
             id: case.id.clone(),
@@ -215,9 +215,9 @@ fn force(ready: &Ready, tokens: &[TokenId]) -> Result<Vec<Vec<f32>>, Error> {
     Ok(std::iter::once(ready.first.clone()).chain(rows).collect())
 }
 
-fn compare(reference: &Reference, ready: Ready, tokens: &CaseTokens) -> Result<CaseMethod, Error> {
-    let answer = force(&ready, &tokens.answer)?;
-    let greedy = force(&ready, &reference.greedy)?;
+fn compare(reference: &Reference, ready: &Ready, tokens: &CaseTokens) -> Result<CaseMethod, Error> {
+    let answer = force(ready, &tokens.answer)?;
+    let greedy = force(ready, &reference.greedy)?;
     let (kl, top1) = split(&reference.answer, &answer);
     let (greedy_kl, greedy_top1) = split(&reference.greedy_logits, &greedy);
     let gold = answer.iter().zip(&tokens.answer);

@@ -8,8 +8,8 @@
 //! graft see the same ids. Only what the layout itself writes may hold control
 //! tokens.
 
-use skillgraft::engine::{EngineError, TextTokenizer};
-use skillgraft::kv::TokenId;
+use skillgraft_engine::{EngineError, TextTokenizer};
+use skillgraft_kv::TokenId;
 
 use super::evalset::{EvalCase, EvalSet, EvalSkill};
 
@@ -69,10 +69,10 @@ impl<'a> Layout<'a> {
 
     /// The static prefix.
     pub(super) fn prefix(&self) -> Result<Vec<TokenId>, EngineError> {
-        let mut system = format!("{}\n\nAvailable skills:\n", self.set.system);
-        for (name, description) in &self.set.catalog {
-            system.push_str(&format!("- {name}: {description}\n"));
-        }
+        let entries = self.set.catalog.iter();
+        let entries = entries.map(|(name, description)| format!("- {name}: {description}"));
+        let entries: Vec<String> = entries.collect();
+        let system = format!("{}\n\nAvailable skills:\n{}\n", self.set.system, entries.join("\n"));
         self.encode(&[
             Piece::Markup("<|im_start|>system\n"),
             Piece::Words(&system),

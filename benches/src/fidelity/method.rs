@@ -1,8 +1,8 @@
 //! The ways of getting a skill into a context that are compared.
 
 use skillgraft::Prompts;
-use skillgraft::engine::{EngineError, Model};
-use skillgraft::kv::{AnchorKind, TokenId};
+use skillgraft_engine::{EngineError, Model};
+use skillgraft_kv::{AnchorKind, TokenId};
 
 use super::layout::CaseTokens;
 use crate::error::Error;

@@ -16,7 +16,7 @@ mod summary;
 
 use std::sync::Arc;
 
-use skillgraft::engine::Session;
+use skillgraft_engine::Session;
 
 use crate::error::Error;
 use crate::machine;

@@ -23,6 +23,7 @@ fn machine() -> Machine {
         isa: "portable",
         threads: 2,
         read_gb_s: None,
+        read_max_gb_s: None,
         read_bytes: None,
     }
 }

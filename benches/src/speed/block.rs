@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use skillgraft::engine::{BlockSource, Session, compile};
-use skillgraft::kv::{BlockKey, BlockStore, Kept, Lookup, Tier, VerifiedBlock};
 use skillgraft::store::DirStore;
+use skillgraft_engine::{BlockSource, PAGE_TOKENS, Session, compile};
+use skillgraft_kv::{BlockKey, BlockStore, Kept, Lookup, Tier, VerifiedBlock};
 
 use super::{Lab, ms_since};
 use crate::error::Error;
@@ -98,7 +98,7 @@ pub(super) fn measure(
         graft_p95_ms: percentile(&graft_ms, 0.95),
         n: graft_ms.len(),
         session_rss_bytes: session_rss(lab, &block, watch)?,
-        question_kv_bytes: geometry.bytes(lab.texts.message.len()),
+        page_bytes: geometry.bytes(PAGE_TOKENS),
     })
 }
 
@@ -124,12 +124,16 @@ fn session_rss(
     watch: &Watch<'_>,
 ) -> Result<Option<i64>, Error> {
     let first = session_with(lab, block, watch)?;
+    // A page is one K and one V tensor a layer, and each is an allocation.
+    let geometry = lab.prefix.model().kv_geometry();
+    let soaked = machine::soak(geometry.bytes(PAGE_TOKENS) / (2 * geometry.n_layers));
     let Some(before) = machine::resident_bytes() else { return Ok(None) };
     let mut sessions = vec![first];
     for _ in 0..N_SESSIONS {
         sessions.push(session_with(lab, block, watch)?);
     }
     let after = machine::resident_bytes();
+    drop(soaked);
     Ok(after.map(|after| (after as i64 - before as i64) / N_SESSIONS as i64))
 }
 

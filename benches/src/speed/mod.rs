@@ -11,7 +11,7 @@ mod turn;
 
 use std::time::Instant;
 
-use skillgraft::engine::Session;
+use skillgraft_engine::Session;
 
 use crate::error::Error;
 use crate::machine;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use skillgraft::engine::{DecoderSpec, Model, Session, arg_max};
+use skillgraft_engine::{DecoderSpec, Model, Session, arg_max};
 
 use super::{Lab, ms_since};
 use crate::error::Error;
@@ -110,7 +110,7 @@ impl Weights {
 /// Bytes of weights that a decoded token reads, where the backend's arithmetic
 /// says how wide a weight is.
 fn weight_bytes(model: &Model) -> Option<usize> {
-    use skillgraft::engine::Backend as _;
+    use skillgraft_engine::Backend as _;
     let weights = Weights::of(model.spec());
     let is_f32 = model.backend().arithmetic().ends_with(" f32");
     is_f32.then_some((weights.layers + weights.head) * size_of::<f32>())

@@ -3,8 +3,8 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use skillgraft::Prompts;
-use skillgraft::engine::BlockSource;
-use skillgraft::kv::{AnchorKind, TokenId};
+use skillgraft_engine::BlockSource;
+use skillgraft_kv::{AnchorKind, TokenId};
 
 use crate::error::Error;
 use crate::subject::Subject;
@@ -106,26 +106,27 @@ const PEOPLE: [&str; 6] =
 /// conditions and numbers. Equal seeds give equal texts.
 fn generate(seed: u64) -> String {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut text = String::from("# Operations handbook\n");
     // A section has some 110 tokens.
-    for section in 1..=TEXT_TOKENS / 100 {
-        let mut pick = |words: &[&'static str]| words[random.random_range(0..words.len())];
-        let (subject, task, place) = (pick(&SUBJECTS), pick(&TASKS), pick(&PLACES));
-        let (person, other) = (pick(&PEOPLE), pick(&SUBJECTS));
-        let (minutes, port) = (random.random_range(3..90), random.random_range(1024..9999));
-        let limit = random.random_range(2..40);
-        text.push_str(&format!(
-            "\n## {section}. How to {task} the {subject} in {place}\n\n\
-             Use this when the {subject} has been behind for more than {minutes} minutes. \
-             Tell {person} before you begin.\n\n\
-             1. Run `opsctl {task} --unit {subject}-{section} --port {port}`.\n\
-             2. Wait until the {other} reports fewer than {limit} open jobs.\n\
-             3. Write the result into the log of {place}, with the number of the ticket.\n\n\
-             If step 2 takes longer than {minutes} minutes, stop and ask {person}; \
-             never {task} the {other} at the same time.\n"
-        ));
-    }
-    text
+    let sections = (1..=TEXT_TOKENS / 100).map(|number| section(number, &mut random));
+    format!("# Operations handbook\n{}", sections.collect::<String>())
+}
+
+fn section(number: usize, random: &mut ChaCha8Rng) -> String {
+    let mut pick = |words: &[&'static str]| words[random.random_range(0..words.len())];
+    let (subject, task, place) = (pick(&SUBJECTS), pick(&TASKS), pick(&PLACES));
+    let (person, other) = (pick(&PEOPLE), pick(&SUBJECTS));
+    let (minutes, port) = (random.random_range(3..90), random.random_range(1024..9999));
+    let limit = random.random_range(2..40);
+    format!(
+        "\n## {number}. How to {task} the {subject} in {place}\n\n\
+         Use this when the {subject} has been behind for more than {minutes} minutes. \
+         Tell {person} before you begin.\n\n\
+         1. Run `opsctl {task} --unit {subject}-{number} --port {port}`.\n\
+         2. Wait until the {other} reports fewer than {limit} open jobs.\n\
+         3. Write the result into the log of {place}, with the number of the ticket.\n\n\
+         If step 2 takes longer than {minutes} minutes, stop and ask {person}; \
+         never {task} the {other} at the same time.\n"
+    )
 }
 
 #[cfg(test)]

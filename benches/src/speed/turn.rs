@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use skillgraft::engine::{Activated, Activation, BlockOrigin, Mode, activate};
-use skillgraft::kv::{BlockStore, Tier, TokenId};
 use skillgraft::store::DirStore;
+use skillgraft_engine::{Activated, Activation, BlockOrigin, Mode, activate};
+use skillgraft_kv::{BlockStore, Tier, TokenId};
 
 use super::block::BlockFolder;
 use super::{Lab, ms_since};

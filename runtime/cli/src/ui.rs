@@ -138,7 +138,10 @@ impl Ui {
             }
             Progress::Bytes { done, total } => self.bytes(done, total),
             Progress::Verifying => self.status("checking the model file"),
-            Progress::Done { path } => self.line(&format!("model ready: {}", path.display())),
+            // A model that was there already is not worth a line.
+            Progress::Done { path } if !self.last_source.borrow().is_empty() => {
+                self.line(&format!("model ready: {}", path.display()));
+            }
             _ => {}
         }
     }

@@ -1,4 +1,7 @@
 //! Tests of the whole workspace and of the command.
 
+mod command;
+mod errors;
+mod json;
 mod layering;
 mod source_size;

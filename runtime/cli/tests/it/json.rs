@@ -1,0 +1,114 @@
+//! JSON output against the schemas in `docs/schema/`, and the command on the
+//! real model.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use skillgraft::models::{DEFAULT_MODEL_ID, ModelStore};
+use skillgraft::{Settings, StopFlag};
+
+use crate::command::{Printed, World};
+
+/// The folder of fetched models that all tests share.
+fn models() -> &'static Path {
+    static MODELS: OnceLock<PathBuf> = OnceLock::new();
+    MODELS.get_or_init(|| {
+        let own = Settings::from_env().map(|settings| settings.cache_dir);
+        let cache = own.unwrap_or_else(|_| Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
+        let store = ModelStore::open(cache).cancelled_by(StopFlag::default().shared());
+        store.pull(DEFAULT_MODEL_ID, &mut |_| {}).expect("the default model can be fetched");
+        store.dir().to_owned()
+    })
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Checks that a run printed exactly one JSON object that its schema accepts.
+fn checked(printed: &Printed, schema: &str) -> Value {
+    assert_eq!(printed.code, Some(0), "{}", printed.all());
+    let value: Value = serde_json::from_str(&printed.stdout).expect("one JSON object");
+    let schema = root().join("docs/schema").join(schema);
+    let schema = std::fs::read_to_string(&schema).expect("there is a schema");
+    let schema: Value = serde_json::from_str(&schema).expect("the schema is JSON");
+    let schema = jsonschema::validator_for(&schema).expect("the schema is a schema");
+    let faults: Vec<String> =
+        schema.iter_errors(&value).map(|fault| format!("{} {fault}", fault.instance_path())).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    value
+}
+
+#[test]
+fn models_as_json() {
+    let world = World::new();
+    let listed = checked(&world.run(&["model", "list", "--json"]), "model.json");
+    assert_eq!(listed["models"][0]["id"], DEFAULT_MODEL_ID);
+    assert!(listed["models"][0]["path"].is_null(), "nothing was fetched into this cache");
+
+    world.share_models(models());
+    let pulled = checked(&world.run(&["model", "pull", "--json"]), "model.json");
+    assert_eq!(pulled["models"].as_array().map(Vec::len), Some(1));
+    assert!(pulled["models"][0]["path"].is_string());
+}
+
+#[test]
+fn a_run_as_json() {
+    let world = World::new();
+    world.share_models(models());
+    let skills = root().join("examples/skills");
+    let skills = skills.to_str().expect("UTF-8");
+    let ask = |extra: &[&str]| {
+        let mut args = vec!["run", "--json", "--skills", skills, "--max-tokens", "3"];
+        args.extend_from_slice(extra);
+        args.push("How do I roll back a failed staging deploy?");
+        checked(&world.run(&args), "run.json")
+    };
+    let first = ask(&[]);
+    assert_eq!(first["activations"][0]["name"], "deploy-rollback");
+    assert_eq!(first["activations"][0]["block"], "compiled");
+    assert_eq!(first["full_prefill"]["estimated"], true);
+    let second = ask(&["--compare"]);
+    assert_eq!(second["activations"][0]["block"], "disk");
+    assert_eq!(second["full_prefill"]["estimated"], false);
+    assert_eq!(second["answer"], first["answer"]);
+    let exact = ask(&["--mode", "exact"]);
+    assert_eq!((&exact["mode"], &exact["tokens"]["grafted"]), (&"exact".into(), &0.into()));
+}
+
+#[test]
+fn a_run_prints_the_answer_on_stdout_and_the_report_on_stderr() {
+    let world = World::new();
+    world.share_models(models());
+    let skills = world.with_a_skill();
+    let skills = skills.to_str().expect("UTF-8");
+    let ask = |extra: &[&str]| {
+        let mut args = vec!["run", "--skills", skills, "--max-tokens", "4"];
+        args.extend_from_slice(extra);
+        args.push("How long do I steep the tea?");
+        world.run(&args)
+    };
+    let printed = ask(&[]);
+    assert_eq!(printed.code, Some(0), "{}", printed.all());
+    assert!(!printed.stdout.trim().is_empty());
+    for part in ["skill     tea: ", "compiled now", "grafted", "estimated", "mode      graft"] {
+        assert!(printed.stderr.contains(part), "`{part}` in {}", printed.stderr);
+    }
+    assert!(ask(&["--compare"]).stderr.contains("(measured)"));
+    let quiet = ask(&["--quiet"]);
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), (printed.stdout.as_str(), ""));
+}
+
+#[test]
+fn what_is_too_long_ends_with_1_and_a_hint() {
+    let world = World::new();
+    world.share_models(models());
+    let skills = world.with_a_skill();
+    let skills = skills.to_str().expect("UTF-8");
+    let long = "tea ".repeat(200);
+    let printed = world.run(&["run", "--skills", skills, "--context", "128", &long]);
+    assert_eq!(printed.code, Some(1), "{}", printed.all());
+    assert!(printed.stderr.contains("error: the prompt has "), "{}", printed.stderr);
+    assert!(printed.stderr.contains("hint: shorten the prompt"), "{}", printed.stderr);
+}
