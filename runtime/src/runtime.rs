@@ -52,10 +52,7 @@ impl Runtime {
     ///
     /// # Errors
     /// When there is no skill or no model.
-    pub fn open(
-        settings: &Settings,
-        events: &mut dyn FnMut(OpenEvent),
-    ) -> Result<Self, Error> {
+    pub fn open(settings: &Settings, events: &mut dyn FnMut(OpenEvent)) -> Result<Self, Error> {
         // Skills first: a mistyped folder should not cost a download.
         let catalog = scan(&settings.skills)?.require_skills()?;
         let models = ModelStore::open(&settings.cache_dir).cancelled_by(settings.stop.shared());

@@ -67,11 +67,7 @@ impl Conversation {
 
     /// The skills for a prompt: those that the user named, or else what the
     /// search finds in the full text of all skills.
-    fn choose(
-        &self,
-        prompt: &str,
-        options: &TurnOptions,
-    ) -> Result<(&'static str, Choice), Error> {
+    fn choose(&self, prompt: &str, options: &TurnOptions) -> Result<(&'static str, Choice), Error> {
         if prompt.trim().is_empty() {
             return Err(Error::EmptyPrompt);
         }
@@ -218,15 +214,18 @@ impl Conversation {
             Choice::None { reason } => reason.clone(),
         };
         let in_skills: usize = activations.iter().map(|skill| skill.prefilled_tokens).sum();
-        let outside = plan.message.len() + if plan.skills.is_empty() { plan.opening.len() } else { 0 };
+        let outside =
+            plan.message.len() + if plan.skills.is_empty() { plan.opening.len() } else { 0 };
         let tokens = TokenCounts {
             prefix: self.prefix.tokens,
             grafted: activations.iter().map(|skill| skill.grafted_tokens).sum(),
             prefilled: in_skills + outside,
             generated: decoded.tokens.len(),
         };
-        let spent: f64 =
-            activations.iter().map(|skill| skill.graft_ms + skill.lookup_ms + skill.compile_ms).sum();
+        let spent: f64 = activations
+            .iter()
+            .map(|skill| skill.graft_ms + skill.lookup_ms + skill.compile_ms)
+            .sum();
         let saved: f64 = activations.iter().map(|skill| skill.saved_ms).sum();
         let mode = match options.mode.activation_mode() {
             Mode::Exact => "exact",

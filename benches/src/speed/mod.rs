@@ -15,7 +15,8 @@ use skillgraft_engine::Session;
 
 use crate::error::Error;
 use crate::machine;
-use crate::report::BenchReport;
+use crate::report::{BenchReport, Machine};
+use crate::stats::{median, percentile};
 use crate::subject::Subject;
 use crate::watch::Watch;
 
@@ -115,8 +116,9 @@ pub fn bench(
     plan.check(&texts, model.context_length() as usize)?;
 
     watch.step("measuring memory bandwidth")?;
-    let mut machine = machine::describe(model);
-    machine::measure_bandwidth(&mut machine, model.backend().cpu().threads());
+    let threads = model.backend().cpu().threads();
+    let n_stream_bytes = machine::stream_bytes();
+    let mut read_gb_s = machine::read_rates(threads, n_stream_bytes);
 
     watch.step("prefilling the static prefix")?;
     let mut prefix = Session::new(std::sync::Arc::clone(model));
@@ -126,7 +128,16 @@ pub fn bench(
     let graft = each(&plan.block_lengths, |n| block::measure(&lab, n, watch))?;
     let workloads = each(&plan.turn_lengths, |n| turn::measure(&lab, n, watch))?;
     let prefill = each(&plan.prefill_lengths, |n| rate::prefill(&lab, n, watch))?;
-    let decode = each(&plan.decode_contexts, |n| rate::decode(&lab, n, machine.read_gb_s, watch))?;
+    // Again beside what it limits: other programs come and go.
+    read_gb_s.extend(machine::read_rates(threads, n_stream_bytes));
+    let read_max_gb_s = percentile(&read_gb_s, 1.0);
+    let decode = each(&plan.decode_contexts, |n| rate::decode(&lab, n, read_max_gb_s, watch))?;
+    let machine = Machine {
+        read_gb_s: Some(median(&read_gb_s)),
+        read_max_gb_s: Some(read_max_gb_s),
+        read_bytes: Some(n_stream_bytes),
+        ..machine::describe(model)
+    };
     Ok(BenchReport {
         run: machine::describe_run(subject, command),
         machine,

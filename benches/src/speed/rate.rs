@@ -48,7 +48,7 @@ pub(super) fn prefill(
 pub(super) fn decode(
     lab: &Lab<'_>,
     context: usize,
-    read_gb_s: Option<f64>,
+    read_gb_s: f64,
     watch: &mut Watch<'_>,
 ) -> Result<DecodeRate, Error> {
     watch.step(&format!("decoding behind {context} tokens"))?;
@@ -71,9 +71,8 @@ pub(super) fn decode(
     let tok_s = 1e3 / median(&tpot_ms);
     let weight_bytes = weight_bytes(model);
     let kv_bytes = model.kv_geometry().bytes(context);
-    let limit_tok_s = weight_bytes
-        .zip(read_gb_s)
-        .map(|(weight_bytes, gb_s)| gb_s * 1e9 / (weight_bytes + kv_bytes) as f64);
+    let limit_tok_s =
+        weight_bytes.map(|weight_bytes| read_gb_s * 1e9 / (weight_bytes + kv_bytes) as f64);
     Ok(DecodeRate {
         context,
         tok_s,

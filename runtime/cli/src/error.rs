@@ -60,6 +60,14 @@ impl Verdict {
     }
 }
 
+/// Prints what clap has to say: help, the version, or what is wrong with the
+/// arguments. Its own exit status for the latter would be 2, which is ours.
+pub(crate) fn report_usage(usage: &clap::Error) -> ExitCode {
+    // Nobody is left to tell when the terminal is gone.
+    let _ = usage.print();
+    ExitCode::from(u8::from(usage.use_stderr()))
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause

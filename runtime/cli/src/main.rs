@@ -45,7 +45,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => return error::report_usage(&usage),
+    };
     let ui = Ui::new(cli.quiet);
     init_log(cli.verbose);
     let stop = stop_on_interrupt();

@@ -156,8 +156,10 @@ impl Ui {
             if let Some(old) = bar.take() {
                 old.finish_and_clear();
             }
-            let template = "{msg} {bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
-            let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+            let template =
+                "{msg} {bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
+            let style = ProgressStyle::with_template(template)
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
             let message = format!("fetching from {}", self.last_source.borrow());
             *bar = Some(ProgressBar::new(total).with_style(style).with_message(message));
         }

@@ -167,8 +167,7 @@ impl<B: Backend> SegmentedCache<B> {
     /// the span was grafted.
     pub fn extract(&self, backend: &B, span: TokenSpan) -> Option<[Vec<KvBuffer>; 2]> {
         let capacity = span.len as usize;
-        let zeroed =
-            || KvBuffer::zeroed(self.geometry.dtype, self.geometry.tensor_len(capacity));
+        let zeroed = || KvBuffer::zeroed(self.geometry.dtype, self.geometry.tensor_len(capacity));
         let [mut ks, mut vs] = [(); 2].map(|()| vec![zeroed(); self.geometry.n_layers]);
         let (mut start, mut at) = (0, 0);
         for segment in &self.segments {

@@ -55,8 +55,9 @@ pub fn compile<B: Backend>(
     source: &BlockSource<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<CompiledBlock, EngineError> {
-    let _span = tracing::info_span!("compile", label = source.label, n_tokens = source.tokens.len())
-        .entered();
+    let _span =
+        tracing::info_span!("compile", label = source.label, n_tokens = source.tokens.len())
+            .entered();
     let mut scratch = Session::new(std::sync::Arc::clone(model));
     scratch.prefill(source.anchor_tokens, "anchor", interrupt)?;
     let start = scratch.end();

@@ -64,6 +64,9 @@ pub struct Decoded {
 ///
 /// # Errors
 /// [`EngineError::Tokenizer`].
+///
+/// # Panics
+/// When `logits` is empty.
 pub fn decode<B: Backend>(
     session: &mut Session<B>,
     mut logits: Vec<f32>,

@@ -81,7 +81,8 @@ impl Sampler {
         if penalty == 1.0 {
             return None;
         }
-        let mut window = recent[recent.len().saturating_sub(self.options.repetition_window)..].to_vec();
+        let mut window =
+            recent[recent.len().saturating_sub(self.options.repetition_window)..].to_vec();
         window.sort_unstable();
         window.dedup();
         let mut logits = logits.to_vec();
@@ -94,7 +95,8 @@ impl Sampler {
 
     /// The tokens that may be chosen with their weights, most likely first.
     fn candidates(&self, logits: &[f32]) -> Vec<(TokenId, f32)> {
-        let mut candidates: Vec<(TokenId, f32)> = (0..).map(TokenId).zip(logits.iter().copied()).collect();
+        let mut candidates: Vec<(TokenId, f32)> =
+            (0..).map(TokenId).zip(logits.iter().copied()).collect();
         candidates.sort_unstable_by(|(a_id, a), (b_id, b)| b.total_cmp(a).then(a_id.cmp(b_id)));
         if self.options.top_k > 0 {
             candidates.truncate(self.options.top_k);

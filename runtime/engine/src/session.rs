@@ -6,9 +6,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use skillgraft_kv::{
-    BlockKey, Ledger, Position, SegmentOrigin, TokenId, TokenSpan, VerifiedBlock,
-};
+use skillgraft_kv::{BlockKey, Ledger, Position, SegmentOrigin, TokenId, TokenSpan, VerifiedBlock};
 
 use crate::backend::{Backend, CpuBackend};
 use crate::cache::{PAGE_TOKENS, SegmentedCache};
@@ -149,10 +147,8 @@ impl<B: Backend> Session<B> {
     /// [`EngineError::Context`] when it does not fit. Nothing is changed then.
     pub fn graft(&mut self, block: VerifiedBlock, label: &str) -> Result<TokenSpan, EngineError> {
         let header = block.header();
-        let foreign = |reason: String| EngineError::ForeignBlock {
-            label: header.label.clone(),
-            reason,
-        };
+        let foreign =
+            |reason: String| EngineError::ForeignBlock { label: header.label.clone(), reason };
         if header.geometry != self.model.kv_geometry() {
             let ours = self.model.kv_geometry();
             return Err(foreign(format!("its KV is {:?}, the model's {ours:?}", header.geometry)));

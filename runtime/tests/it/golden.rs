@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use safetensors::SafeTensors;
 use serde_json::Value;
-use skillgraft::engine::{
-    BlockSource, Model, Session, arg_max, compile, uninterrupted,
+use skillgraft::engine::{BlockSource, Model, Session, arg_max, compile, uninterrupted};
+use skillgraft::kv::{
+    AnchorKind, KvBuffer, KvDtype, KvView, Position, TokenId, TokenSpan, VerifiedBlock,
 };
-use skillgraft::kv::{AnchorKind, KvBuffer, KvDtype, KvView, Position, TokenId, TokenSpan, VerifiedBlock};
 
 use crate::model;
 
@@ -207,7 +207,8 @@ fn the_golden_grafts_are_reproduced() {
     let model = model::with_f32_kv();
     let case = Graft::load();
     let (_, full) = case.full(&model);
-    let compile_prefix = model::token_ids(&case.method("context_compiled_paste")["compile_prefix_ids"]);
+    let compile_prefix =
+        model::token_ids(&case.method("context_compiled_paste")["compile_prefix_ids"]);
     for (name, anchor) in [("blind_paste", &[][..]), ("context_compiled_paste", &compile_prefix)] {
         let (_, grafted) = case.grafted(&model, anchor);
         let method = case.method(name);

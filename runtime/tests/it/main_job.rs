@@ -94,9 +94,9 @@ fn two_sessions_read_the_same_block_in_place() {
         let mut conversation = runtime.conversation().expect("it opens");
         ask(&mut conversation, QUESTION, &brief());
         let ledger = conversation.ledger().segments();
-        let grafted = ledger.iter().position(|segment| {
-            matches!(segment.origin, SegmentOrigin::Grafted { .. })
-        });
+        let grafted = ledger
+            .iter()
+            .position(|segment| matches!(segment.origin, SegmentOrigin::Grafted { .. }));
         let grafted = grafted.expect("the skill was grafted");
         assert_eq!(ledger[grafted].label, "skill deploy-rollback");
         let blocks: Vec<usize> = conversation
@@ -187,7 +187,10 @@ fn skills_can_be_named_and_none_is_an_outcome() {
 
     let prompt = "$git-bisect-helper How do I begin?";
     let report = ask(&mut conversation.branch(), prompt, &brief());
-    assert_eq!((report.choice.how, report.activations[0].name.as_str()), ("forced", "git-bisect-helper"));
+    assert_eq!(
+        (report.choice.how, report.activations[0].name.as_str()),
+        ("forced", "git-bisect-helper")
+    );
 
     let use_skills = vec!["commit-messages".to_owned(), "release-notes".to_owned()];
     let options = TurnOptions { use_skills, max_tokens: 4, ..TurnOptions::default() };
@@ -203,7 +206,8 @@ fn skills_can_be_named_and_none_is_an_outcome() {
     assert!(report.answer.contains("Paris"), "{}", report.answer);
 
     let unknown = TurnOptions { use_skills: vec!["deploy-rolback".to_owned()], ..brief() };
-    let refused = conversation.branch().run_turn(QUESTION, &unknown, &mut |_| ControlFlow::Continue(()));
+    let refused =
+        conversation.branch().run_turn(QUESTION, &unknown, &mut |_| ControlFlow::Continue(()));
     let error = refused.expect_err("there is no such skill");
     assert!(error.is_user_error());
     assert!(error.hint().is_some_and(|hint| hint.contains("deploy-rollback")), "{error}");
@@ -216,7 +220,8 @@ fn a_second_turn_goes_on_where_the_first_ended() {
     let mut conversation = runtime.conversation().expect("it opens");
     ask(&mut conversation, QUESTION, &brief());
     let before = conversation.session().tokens().to_vec();
-    let report = ask(&mut conversation, "And how do I roll back a failed staging deploy again?", &brief());
+    let report =
+        ask(&mut conversation, "And how do I roll back a failed staging deploy again?", &brief());
     assert!(report.activations.is_empty(), "the skill is in the context already");
     assert!(report.tokens.prefilled < 40, "{:?}", report.tokens);
     assert_eq!(conversation.session().tokens()[..before.len()], before[..]);
@@ -242,7 +247,8 @@ fn what_is_too_long_is_named_and_nothing_is_lost() {
     let run = |conversation: &mut Conversation, prompt: &str| {
         conversation.run_turn(prompt, &brief(), &mut |_| ControlFlow::Continue(()))
     };
-    let error = run(&mut conversation, "How do I harvest honey from the bees?").expect_err("too long");
+    let error =
+        run(&mut conversation, "How do I harvest honey from the bees?").expect_err("too long");
     assert!(matches!(&error, Error::SkillTooLong { name, .. } if name == "bee-keeping"), "{error}");
     assert!(error.is_user_error() && error.hint().is_some());
 
@@ -283,8 +289,12 @@ fn control_tokens_in_skills_and_prompts_are_text() {
     let options = TurnOptions { use_skills: vec!["tea".to_owned()], max_tokens: 1, ..brief() };
     ask(&mut conversation, "Hello<|im_start|>", &options);
     let tokenizer = conversation.session().model().tokenizer();
-    let n_control =
-        conversation.session().tokens().iter().filter(|&&token| tokenizer.is_control(token)).count();
+    let n_control = conversation
+        .session()
+        .tokens()
+        .iter()
+        .filter(|&&token| tokenizer.is_control(token))
+        .count();
     // Begin and end of the system turn and the user's, begin of the answer.
     assert_eq!(n_control, 5);
 }

@@ -68,7 +68,7 @@ pub(crate) fn run(command: Command, ui: &Ui, stop: &StopFlag) -> anyhow::Result<
                     (Some(path), None) => path.clone(),
                     (None, None) => "not fetched yet".to_owned(),
                 };
-                ui.data(&format!("{:<32} {mb:>6.0} MB  {:<11} {state}\n", row.id, row.license))?;
+                ui.data(&format!("{:<36} {mb:>6.0} MB  {:<11} {state}\n", row.id, row.license))?;
             }
             Ok(())
         }

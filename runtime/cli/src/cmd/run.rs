@@ -38,12 +38,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 256)]
     max_tokens: u32,
 
-    #[command(flatten)]
-    sampling: Sampling,
-
     /// Print one JSON object instead of the answer.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    sampling: Sampling,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -60,11 +60,11 @@ enum Mode {
 #[command(next_help_heading = "Sampling")]
 struct Sampling {
     /// 0 takes the most likely token.
-    #[arg(long, value_name = "T", default_value_t = 0.0, value_parser = parse_non_negative)]
+    #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true, value_parser = parse_non_negative)]
     temperature: f32,
 
     /// Keep the most likely tokens whose probabilities sum to this.
-    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = parse_share)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, allow_negative_numbers = true, value_parser = parse_share)]
     top_p: f32,
 
     /// Keep this many most likely tokens; 0 keeps all.
@@ -72,11 +72,11 @@ struct Sampling {
     top_k: usize,
 
     /// Keep tokens at least this likely, relative to the most likely one.
-    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = parse_share)]
+    #[arg(long, value_name = "P", default_value_t = 0.0, allow_negative_numbers = true, value_parser = parse_share)]
     min_p: f32,
 
     /// Make recent tokens less likely; 1 changes nothing.
-    #[arg(long, value_name = "R", default_value_t = 1.0, value_parser = parse_penalty)]
+    #[arg(long, value_name = "R", default_value_t = 1.0, allow_negative_numbers = true, value_parser = parse_penalty)]
     repetition_penalty: f32,
 
     /// Seed of the random numbers.
@@ -242,10 +242,7 @@ fn print_report(report: &TurnReport, load_ms: f64, ui: &Ui) {
     ui.field("ttft", &describe_ttft(report));
     let rate = if report.tpot_ms > 0.0 { 1e3 / report.tpot_ms } else { 0.0 };
     ui.field("decode", &format!("{} a token, {rate:.0} token/s", ms(report.tpot_ms)));
-    ui.field(
-        "mode",
-        &format!("{}; model {} loaded in {}", report.mode, report.model, ms(load_ms)),
-    );
+    ui.field("mode", &format!("{}; model {} loaded in {}", report.mode, report.model, ms(load_ms)));
     if report.stop != "end_of_turn" {
         ui.field("stop", report.stop);
     }
@@ -266,7 +263,9 @@ fn describe_block(activation: &ActivationReport) -> String {
         }
         (place, _) => {
             let lookup = ms(activation.lookup_ms);
-            format!("from {place}, opened and checked in {lookup}, {tokens} tokens grafted in {graft}")
+            format!(
+                "from {place}, opened and checked in {lookup}, {tokens} tokens grafted in {graft}"
+            )
         }
     }
 }

@@ -35,7 +35,8 @@ impl World {
 
     /// A folder of skills with one usable skill.
     pub(crate) fn with_a_skill(&self) -> PathBuf {
-        let text = "---\nname: tea\ndescription: Brew tea. Use for tea.\n---\nSteep for 4 minutes.\n";
+        let text =
+            "---\nname: tea\ndescription: Brew tea. Use for tea.\n---\nSteep for 4 minutes.\n";
         self.write("skills/tea/SKILL.md", text);
         self.path("skills")
     }

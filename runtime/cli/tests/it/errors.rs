@@ -33,7 +33,10 @@ fn files_that_are_no_models() {
     world.write("notes.gguf", "these are notes");
     world.write("cut.gguf", b"GGUF\x03\0\0\0\x01\0\0\0\0\0\0\0");
     for (name, file) in [("not_gguf", "notes.gguf"), ("cut_gguf", "cut.gguf")] {
-        assert_snapshot!(name, world.run(&["run", "--skills", skills, "--model", file, "Hi"]).all());
+        assert_snapshot!(
+            name,
+            world.run(&["run", "--skills", skills, "--model", file, "Hi"]).all()
+        );
     }
 }
 

@@ -34,8 +34,10 @@ fn checked(printed: &Printed, schema: &str) -> Value {
     let schema = std::fs::read_to_string(&schema).expect("there is a schema");
     let schema: Value = serde_json::from_str(&schema).expect("the schema is JSON");
     let schema = jsonschema::validator_for(&schema).expect("the schema is a schema");
-    let faults: Vec<String> =
-        schema.iter_errors(&value).map(|fault| format!("{} {fault}", fault.instance_path())).collect();
+    let faults: Vec<String> = schema
+        .iter_errors(&value)
+        .map(|fault| format!("{} {fault}", fault.instance_path()))
+        .collect();
     assert!(faults.is_empty(), "{faults:#?}");
     value
 }

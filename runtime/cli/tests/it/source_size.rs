@@ -62,7 +62,7 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
         }
         let depth = line.len() - code.len();
         let is_end = |line: &&str| line.trim_end() == format!("{}}}", " ".repeat(depth));
-        if let Some(n_lines) = lines[at..].iter().position(|line| is_end(&line)) {
+        if let Some(n_lines) = lines[at..].iter().position(is_end) {
             let name = code.split("fn ").nth(1).and_then(|rest| rest.split(['(', '<']).next());
             found.push((name.unwrap_or(code), n_lines + 1));
         }

@@ -28,8 +28,8 @@ impl GgufFile {
         if !bytes.starts_with(b"GGUF") {
             return Err(not_gguf("it does not start with `GGUF`".to_owned()));
         }
-        let content =
-            Content::read(&mut Cursor::new(&bytes)).map_err(|error| not_gguf(error.to_string()))?;
+        let content = Content::read(&mut Cursor::new(&bytes))
+            .map_err(|error| not_gguf(header_fault(&error)))?;
         let file = GgufFile { path: path.to_owned(), bytes, content };
         file.check_extent()?;
         Ok(file)
@@ -158,6 +158,16 @@ impl GgufFile {
     /// The error for a key or tensor that is not there.
     pub(crate) fn missing(&self, name: &str) -> EngineError {
         EngineError::NotGguf { path: self.path.clone(), reason: format!("`{name}` is missing") }
+    }
+}
+
+/// What is wrong with a header that candle could not read.
+fn header_fault(error: &candle_core::Error) -> String {
+    match error {
+        candle_core::Error::Io(io) if io.kind() == std::io::ErrorKind::UnexpectedEof => {
+            "the header is cut short".to_owned()
+        }
+        other => other.to_string(),
     }
 }
 

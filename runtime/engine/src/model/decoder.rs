@@ -112,7 +112,8 @@ impl<B: Backend> Decoder<B> {
                 let start = step.cache.end();
                 let positions: Vec<Position> =
                     (0..rows.len() as u32).map(|row| start + row).collect();
-                let angles = self.rope.angles(positions.iter().map(|position| i64::from(position.0)));
+                let angles =
+                    self.rope.angles(positions.iter().map(|position| i64::from(position.0)));
                 let frames = QueryFrames::new(&self.rope, &positions, step.cache.deltas());
                 step.cache.reserve(backend, rows.len());
                 Sequence { cache: &mut *step.cache, rows, angles, frames }

@@ -7,7 +7,7 @@ mod spec;
 mod weights;
 
 pub use decoder::{Decoder, LogitRows, Step};
-pub use families::supported_architectures;
 pub(crate) use families::family_of;
+pub use families::supported_architectures;
 pub use loaded::{Model, ModelOptions};
 pub use spec::{DecoderSpec, QkRowOrder};

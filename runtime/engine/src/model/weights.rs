@@ -53,8 +53,7 @@ struct Loader<'a, B: Backend> {
     backend: &'a B,
 }
 
-type Ends<B> =
-    (<B as Backend>::Linear, <B as Backend>::Norm, Option<<B as Backend>::Linear>);
+type Ends<B> = (<B as Backend>::Linear, <B as Backend>::Norm, Option<<B as Backend>::Linear>);
 
 impl<B: Backend> Loader<'_, B> {
     /// What comes before the first layer and after the last.

@@ -71,7 +71,8 @@ impl ChatTemplate {
     /// [`EngineError::Template`] when it cannot be parsed.
     pub fn new(source: &str, bos: &str, eos: &str) -> Result<Self, EngineError> {
         let mut environment = Environment::new();
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment
+            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         // As Hugging Face's tokenizers set Jinja, for which templates are written.
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(template_error)?);

@@ -63,8 +63,7 @@ impl TextTokenizer {
 
         let id_of = |key| file.u32(key).map(TokenId);
         let bos = id_of("tokenizer.ggml.bos_token_id");
-        let end_of_turn =
-            ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"].map(id_of);
+        let end_of_turn = ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"].map(id_of);
         Ok(TextTokenizer {
             markup,
             content,
@@ -143,7 +142,8 @@ fn byte_level_bpe(tokens: &[&str], merges: &[&str], pre: &str) -> Result<Tokeniz
         .iter()
         .map(|merge| merge.split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())))
         .collect();
-    let merges = merges.ok_or_else(|| EngineError::Tokenizer("a merge without two parts".into()))?;
+    let merges =
+        merges.ok_or_else(|| EngineError::Tokenizer("a merge without two parts".into()))?;
     let vocabulary =
         tokens.iter().zip(0u32..).map(|(token, id)| ((*token).to_owned(), id)).collect();
     let bpe = BPE::builder()

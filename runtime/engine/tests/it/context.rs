@@ -128,8 +128,8 @@ fn decoding_ends_at_the_context_limit_and_at_the_token_limit() {
         // see that no later one does either.
         logits[2] = f32::NEG_INFINITY;
         let options = DecodeOptions { max_tokens, sampling: SamplingOptions::default() };
-        let decoded =
-            decode(&mut session, logits, &options, &mut |_| ControlFlow::Continue(())).expect("it decodes");
+        let decoded = decode(&mut session, logits, &options, &mut |_| ControlFlow::Continue(()))
+            .expect("it decodes");
         assert_eq!(decoded.stop, stop);
         assert_eq!(decoded.tokens.len(), n_generated);
         assert_eq!(decoded.pending, decoded.tokens.last().copied());

@@ -22,7 +22,7 @@ impl Family for Llama {
         let hidden_dim = file.require_u32("llama.embedding_length")? as usize;
         let n_heads = file.require_u32("llama.attention.head_count")? as usize;
         let n_kv_heads = file.u32("llama.attention.head_count_kv").map_or(n_heads, |n| n as usize);
-        if n_heads == 0 || n_kv_heads == 0 || n_heads % n_kv_heads != 0 {
+        if n_heads == 0 || n_kv_heads == 0 || !n_heads.is_multiple_of(n_kv_heads) {
             return Err(EngineError::UnsupportedModel(format!(
                 "{n_heads} query heads with {n_kv_heads} KV heads"
             )));
@@ -30,7 +30,7 @@ impl Family for Llama {
         let head_dim =
             file.u32("llama.attention.key_length").map_or(hidden_dim / n_heads, |n| n as usize);
         let rotary_dim = file.u32("llama.rope.dimension_count").map_or(head_dim, |n| n as usize);
-        if rotary_dim > head_dim || rotary_dim % 2 != 0 {
+        if rotary_dim > head_dim || !rotary_dim.is_multiple_of(2) {
             return Err(EngineError::UnsupportedModel(format!(
                 "{rotary_dim} rotated elements in a head of {head_dim}"
             )));
