@@ -1,6 +1,8 @@
 //! Embedding the runtime: one question, with what the turn did.
 //!
 //! `cargo run --release -p skillgraft-examples --example embed -- "How do I roll back a deploy?"`
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example prints")]
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     init_log(cli.verbose);
     let stop = stop_on_interrupt();
     let done = match cli.command {
-        Command::Run(args) => cmd::run::run(args, &ui, &stop),
+        Command::Run(args) => cmd::run::run(&args, &ui, &stop),
         Command::Model(command) => cmd::model::run(command, &ui, &stop),
         Command::Bench(args) => cmd::bench::run(&args, &ui, &stop),
         Command::Fidelity(args) => cmd::fidelity::run(&args, &ui, &stop),

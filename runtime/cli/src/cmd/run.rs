@@ -112,7 +112,7 @@ struct Report<'a> {
     notices: &'a [String],
 }
 
-pub(crate) fn run(args: Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
     let settings = args.common.settings(stop)?;
     let runtime = Arc::new(Runtime::open(&settings, &mut |event| ui.opening(event))?);
     for finding in runtime.catalog().omitted() {
@@ -128,7 +128,7 @@ pub(crate) fn run(args: Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
     let untouched = args.compare.then(|| conversation.branch());
 
     let options = args.turn_options(stop);
-    let mut report = turn(&mut conversation, &args, &options, ui)?;
+    let mut report = turn(&mut conversation, args, &options, ui)?;
     if let Some(branch) = untouched
         && !stop.is_set()
     {
