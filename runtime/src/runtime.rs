@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use skillgraft_engine::{BlockSource, Model, Session, take_block, uninterrupted};
 use skillgraft_kv::{AnchorKind, BlockStore, Kept, Lookup, Tier, TokenId, TokenSpan};
-use skillgraft_skills::{Bm25Chooser, Catalog, scan};
+use skillgraft_skills::{Bm25Chooser, Catalog, ChooseSkill, scan};
 use skillgraft_store::DirStore;
 
 use crate::conversation::Conversation;
@@ -23,7 +23,7 @@ pub struct Runtime {
     model_name: String,
     store: Arc<dyn BlockStore>,
     catalog: Catalog,
-    chooser: Bm25Chooser,
+    chooser: Box<dyn ChooseSkill + Send + Sync>,
     salt: [u8; 16],
     notices: Vec<String>,
     load_ms: f64,
@@ -90,7 +90,7 @@ impl Runtime {
             model,
             model_name: model_name.to_owned(),
             store,
-            chooser: Bm25Chooser::new(&catalog),
+            chooser: Box::new(Bm25Chooser::new(&catalog)),
             catalog,
             salt,
             notices: Vec::new(),
@@ -134,9 +134,16 @@ impl Runtime {
         &self.store
     }
 
+    /// The same runtime with another way of choosing a skill where the user
+    /// named none. The default searches the full text of all skills.
+    #[must_use]
+    pub fn with_chooser(self, chooser: Box<dyn ChooseSkill + Send + Sync>) -> Self {
+        Runtime { chooser, ..self }
+    }
+
     /// What chooses a skill where the user named none.
-    pub fn chooser(&self) -> &Bm25Chooser {
-        &self.chooser
+    pub fn chooser(&self) -> &dyn ChooseSkill {
+        self.chooser.as_ref()
     }
 
     /// The per-user salt of block keys.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use skillgraft::engine::{Model, Storage};
 use skillgraft::kv::{LayerIdx, SegmentOrigin};
-use skillgraft::skills::{Catalog, Skill, scan};
+use skillgraft::skills::{Catalog, Choice, ChooseSkill, Skill, scan};
 use skillgraft::store::DirStore;
 use skillgraft::{Conversation, Error, Runtime, TurnEvent, TurnMode, TurnOptions, TurnReport};
 use tempfile::TempDir;
@@ -211,6 +211,26 @@ fn skills_can_be_named_and_none_is_an_outcome() {
     let error = refused.expect_err("there is no such skill");
     assert!(error.is_user_error());
     assert!(error.hint().is_some_and(|hint| hint.contains("deploy-rollback")), "{error}");
+}
+
+/// Chooses nothing, whatever is asked.
+struct Never;
+
+impl ChooseSkill for Never {
+    fn choose(&self, _: &str, _: &Catalog) -> Result<Choice, skillgraft::skills::Error> {
+        Ok(Choice::None { reason: "never".to_owned() })
+    }
+}
+
+#[test]
+fn the_way_of_choosing_can_be_replaced() {
+    let store = Arc::new(skillgraft::store::MemoryStore::new());
+    let runtime = Runtime::with_parts(model::as_shipped(), "default", store, examples(), None);
+    let runtime = Arc::new(runtime.with_chooser(Box::new(Never)));
+    let mut conversation = runtime.conversation().expect("it opens");
+    let report = ask(&mut conversation, QUESTION, &TurnOptions { max_tokens: 1, ..brief() });
+    assert_eq!((report.choice.how, report.choice.reason.as_str()), ("none", "never"));
+    assert!(report.activations.is_empty());
 }
 
 #[test]
