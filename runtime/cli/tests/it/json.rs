@@ -80,6 +80,45 @@ fn a_run_as_json() {
 }
 
 #[test]
+fn a_benchmark_as_json() {
+    let world = World::new();
+    world.share_models(models());
+    let args = ["bench", "--json", "--quick", "--repeat", "1", "--lengths", "24,40"];
+    let report = checked(&world.run(&args), "bench.json");
+    assert_eq!(report["workloads"][1]["skill_tokens"], 40);
+    assert_eq!(report["workloads"][1]["ours"]["graft_disk"]["grafted"], 40);
+    assert_eq!(report["workloads"][1]["ours"]["exact"]["grafted"], 0);
+    assert_eq!(report["graft"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn fidelity_as_json() {
+    let world = World::new();
+    world.share_models(models());
+    let out = world.path("cases.json");
+    let cases_out = out.to_str().expect("UTF-8");
+    let args = [
+        "fidelity",
+        "--json",
+        "--limit",
+        "2",
+        "--modes",
+        "graft-neutral",
+        "--cases-out",
+        cases_out,
+    ];
+    let report = checked(&world.run(&args), "fidelity.json");
+    assert_eq!(report["noise_floor"]["kl_max"], 0.0, "no bit depends on the chunks");
+    let neutral = &report["modes"]["graft-neutral"];
+    assert_eq!(neutral["cases"], 2);
+    assert!(neutral["greedy"]["kl_mean"].as_f64().is_some_and(|kl| kl > 0.0 && kl < 0.1));
+
+    let written = std::fs::read_to_string(out).expect("the cases were written");
+    let cases = Printed { code: Some(0), stdout: written, stderr: String::new() };
+    assert_eq!(checked(&cases, "fidelity.json")["cases"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
 fn a_run_prints_the_answer_on_stdout_and_the_report_on_stderr() {
     let world = World::new();
     world.share_models(models());
