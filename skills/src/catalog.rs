@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::choose::near_names;
+use crate::text::{escape, escape_name, one_line};
 use crate::{DESCRIPTION_CHARS_MAX, Diagnostic, Error, Severity, Skill};
 
 /// A skill's place in its catalog.
@@ -144,49 +145,14 @@ impl Catalog {
     pub fn render(&self) -> String {
         let mut out = String::new();
         for skill in self.skills().iter().filter(|skill| skill.parent.is_none()) {
-            let description: String = one_line(&skill.description, DESCRIPTION_CHARS_MAX);
             out.push_str("- ");
-            out.push_str(&one_line(&skill.name, DESCRIPTION_CHARS_MAX));
+            out.push_str(&escape_name(&one_line(&skill.name, DESCRIPTION_CHARS_MAX)));
             out.push_str(": ");
-            out.push_str(&description);
+            out.push_str(&escape(&skill.one_line_description()));
             out.push('\n');
         }
         out
     }
-}
-
-/// `text` on one line of at most `chars_max` characters, before special tokens
-/// are broken up: white space is one blank, control and invisible characters
-/// are dropped, `<|` and `|>` get a blank between.
-fn one_line(text: &str, chars_max: usize) -> String {
-    let visible: String = text
-        .chars()
-        .map(|c| if c.is_whitespace() { ' ' } else { c })
-        .filter(|&c| !c.is_control() && !is_invisible(c))
-        .collect();
-    let words: Vec<&str> = visible.split(' ').filter(|word| !word.is_empty()).collect();
-    let cut: String = words.join(" ").chars().take(chars_max).collect();
-    cut.trim_end().replace("<|", "< |").replace("|>", "| >")
-}
-
-/// Characters that show nothing and may hide or reorder text: zero-width and
-/// bidirectional controls, variation selectors, tags, soft hyphen.
-fn is_invisible(c: char) -> bool {
-    matches!(
-        c,
-        '\u{ad}'
-            | '\u{34f}'
-            | '\u{61c}'
-            | '\u{115f}'..='\u{1160}'
-            | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{fe00}'..='\u{fe0f}'
-            | '\u{feff}'
-            | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e0fff}'
-    )
 }
 
 #[cfg(test)]

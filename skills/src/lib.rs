@@ -39,18 +39,20 @@ mod markdown;
 mod parse;
 mod scan;
 mod skill;
+mod text;
+mod yaml;
 
 pub use catalog::{Catalog, SkillIdx};
 pub use choose::{
     Bm25Chooser, Choice, ChooseSkill, DEFAULT_EVIDENCE_MIN, Forced, Match, Pick, SearchText,
     mentions,
 };
-pub use diagnostic::{Code, Diagnostic, Severity};
+pub use diagnostic::{Code, Diagnostic, Level, Severity};
 pub use error::Error;
 pub use markdown::{Unit, UnitKind, units};
 pub use parse::{
-    COMPATIBILITY_CHARS_MAX, DESCRIPTION_CHARS_MAX, FILE_BYTES_MAX, FRONT_MATTER_BYTES_MAX,
-    NAME_CHARS_MAX, Parsed, parse,
+    COMPATIBILITY_CHARS_MAX, DESCRIPTION_CHARS_MAX, FILE_BYTES_MAX, FILE_BYTES_WARN,
+    FRONT_MATTER_BYTES_MAX, NAME_CHARS_MAX, Parsed, parse,
 };
 pub use scan::{DEPTH_MAX, FOLDERS_MAX, SKILL_FILE, scan};
-pub use skill::Skill;
+pub use skill::{Invocable, Skill};

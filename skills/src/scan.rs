@@ -129,17 +129,13 @@ impl Seen {
         for file in files {
             let folder = file.parent().unwrap_or(Path::new(""));
             if !is_exact(&file) {
-                let hint = "rename the file to `SKILL.md`: other programs do not find it";
+                let hint = "remove one of the two files";
                 let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 let taken = exact.contains(folder)
                     || kept.last().is_some_and(|last| last.parent() == Some(folder));
-                let message = if taken {
-                    format!("`{name}` is ignored beside another skill file")
-                } else {
-                    format!("the file is called `{name}`")
-                };
-                self.warn(Code::FilenameCase, &file, message, hint);
                 if taken {
+                    let message = format!("`{name}` is ignored beside another skill file");
+                    self.warn(Code::FilenameCase, &file, message, hint);
                     continue;
                 }
             }
@@ -165,6 +161,7 @@ impl Seen {
             severity: Severity::Warning,
             path: path.to_owned(),
             line: None,
+            column: None,
             message,
             hint: hint.to_owned(),
         });
@@ -206,6 +203,7 @@ fn read_file(file: &Path) -> Result<Parsed, Diagnostic> {
         severity: Severity::Error,
         path: file.to_owned(),
         line: None,
+        column: None,
         message: format!("the file cannot be read: {error}"),
         hint: "check that it exists and is readable".to_owned(),
     };
@@ -239,6 +237,7 @@ fn without_shadowed(skills: Vec<Skill>) -> (Vec<Skill>, Vec<Diagnostic>) {
                 severity: Severity::Warning,
                 path: skill.file,
                 line: None,
+                column: None,
                 message: format!("`{}` is already taken by `{}`", first.id, first.file.display()),
                 hint: "rename one of the two skills".to_owned(),
             });
