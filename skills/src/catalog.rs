@@ -26,15 +26,15 @@ pub struct Catalog {
 
 #[derive(Debug)]
 struct Inner {
-    skills: Vec<Skill>,
+    skills: Vec<Arc<Skill>>,
     diagnostics: Vec<Diagnostic>,
     roots: Vec<PathBuf>,
 }
 
 impl Catalog {
     /// Identifiers must be unique; [`scan`](crate::scan) sees to it.
-    pub(crate) fn new(
-        mut skills: Vec<Skill>,
+    pub(crate) fn shared(
+        mut skills: Vec<Arc<Skill>>,
         mut diagnostics: Vec<Diagnostic>,
         roots: Vec<PathBuf>,
     ) -> Self {
@@ -48,7 +48,8 @@ impl Catalog {
     /// # Panics
     /// When two skills have the same identifier.
     pub fn from_skills(skills: Vec<Skill>) -> Self {
-        let catalog = Catalog::new(skills, Vec::new(), Vec::new());
+        let skills = skills.into_iter().map(Arc::new).collect();
+        let catalog = Catalog::shared(skills, Vec::new(), Vec::new());
         for pair in catalog.skills().windows(2) {
             assert_ne!(pair[0].id, pair[1].id, "skill identifiers are unique");
         }
@@ -56,7 +57,7 @@ impl Catalog {
     }
 
     /// The skills, nested ones included, sorted by identifier.
-    pub fn skills(&self) -> &[Skill] {
+    pub fn skills(&self) -> &[Arc<Skill>] {
         &self.inner.skills
     }
 

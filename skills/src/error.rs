@@ -49,6 +49,15 @@ pub enum Error {
         /// The skills that it may mean.
         candidates: Vec<String>,
     },
+    /// The trusted folders cannot be read or changed.
+    #[error("cannot change what is trusted: `{}`", path.display())]
+    Trust {
+        /// The folder in question, or the file of trusted folders.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// A chooser outside this package failed.
     #[error("the skill could not be chosen")]
     Chooser(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -72,6 +81,7 @@ impl Error {
                 Some(format!("`skillgraft skills list` shows all {n_skills} skills"))
             }
             Error::AmbiguousSkill { .. } => Some("give the whole identifier".to_owned()),
+            Error::Trust { .. } => Some("name a folder that exists".to_owned()),
             Error::Chooser(_) => None,
         }
     }

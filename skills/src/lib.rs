@@ -37,9 +37,11 @@ mod diagnostic;
 mod error;
 mod markdown;
 mod parse;
+mod roots;
 mod scan;
 mod skill;
 mod text;
+mod trust;
 mod yaml;
 
 pub use catalog::{Catalog, SkillIdx};
@@ -54,5 +56,7 @@ pub use parse::{
     COMPATIBILITY_CHARS_MAX, DESCRIPTION_CHARS_MAX, FILE_BYTES_MAX, FILE_BYTES_WARN,
     FRONT_MATTER_BYTES_MAX, NAME_CHARS_MAX, Parsed, parse,
 };
-pub use scan::{DEPTH_MAX, FOLDERS_MAX, SKILL_FILE, scan};
+pub use roots::{Origin, Places, Root, Roots, project_folder};
+pub use scan::{DEPTH_MAX, FOLDERS_MAX, SKILL_FILE, ScanOptions, Scanner, scan};
 pub use skill::{Invocable, Skill};
+pub use trust::Trust;
