@@ -11,8 +11,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::choose::near_names;
-use crate::text::{escape, escape_name, one_line};
-use crate::{DESCRIPTION_CHARS_MAX, Diagnostic, Error, Severity, Skill};
+use crate::{Diagnostic, Error, Severity, Skill};
+
+mod render;
+
+pub use render::{CATALOG_SHARE, CatalogFormat, CatalogStep, Rendered, catalog_budget};
 
 /// A skill's place in its catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,24 +138,6 @@ impl Catalog {
                 candidates: named.iter().map(|&at| format!("`{}`", skills[at].id)).collect(),
             }),
         }
-    }
-
-    /// The thin catalog for a prompt: `- name: description` a line, sorted by
-    /// name; empty without skills. Nested skills are not in it: their outer
-    /// skill tells of them.
-    ///
-    /// The text must still be tokenized as plain text. Folding `<|` keeps it
-    /// harmless where a tokenizer reads special tokens everywhere.
-    pub fn render(&self) -> String {
-        let mut out = String::new();
-        for skill in self.skills().iter().filter(|skill| skill.parent.is_none()) {
-            out.push_str("- ");
-            out.push_str(&escape_name(&one_line(&skill.name, DESCRIPTION_CHARS_MAX)));
-            out.push_str(": ");
-            out.push_str(&escape(&skill.one_line_description()));
-            out.push('\n');
-        }
-        out
     }
 }
 

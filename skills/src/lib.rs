@@ -44,7 +44,9 @@ mod text;
 mod trust;
 mod yaml;
 
-pub use catalog::{Catalog, SkillIdx};
+pub use catalog::{
+    CATALOG_SHARE, Catalog, CatalogFormat, CatalogStep, Rendered, SkillIdx, catalog_budget,
+};
 pub use choose::{
     Bm25Chooser, Choice, ChooseSkill, DEFAULT_EVIDENCE_MIN, Forced, Match, Pick, SearchText,
     mentions,
