@@ -37,6 +37,7 @@ mod change;
 mod choose;
 mod diagnostic;
 mod error;
+mod import;
 mod markdown;
 mod parse;
 mod resource;
@@ -59,6 +60,7 @@ pub use choose::{
 };
 pub use diagnostic::{Code, Diagnostic, Level, Severity};
 pub use error::Error;
+pub use import::{ImportError, ImportLimits, Imported, import, import_zip};
 pub use markdown::{Unit, UnitKind, units};
 pub use parse::{
     COMPATIBILITY_CHARS_MAX, DESCRIPTION_CHARS_MAX, FILE_BYTES_MAX, FILE_BYTES_WARN,

@@ -157,6 +157,8 @@ fn only_text_of_bounded_size_is_read() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
     #[test]
     fn no_path_gives_the_secret(parts in proptest::collection::vec("(\\.\\.|\\.|references|inner|secret\\.txt|s|outer|[/\\\\])", 0..9)) {
         let (_root, catalog) = skills();
