@@ -175,9 +175,11 @@ impl Error {
                 Some("the activation of the skill lists its files".to_owned())
             }
             Error::File { .. } => Some("check that it is a readable file".to_owned()),
-            Error::NotInvocable { .. } | Error::NotText { .. } | Error::FileTooLarge { .. } => None,
             Error::Trust { .. } => Some("name a folder that exists".to_owned()),
-            Error::Chooser(_) => None,
+            Error::NotInvocable { .. }
+            | Error::NotText { .. }
+            | Error::FileTooLarge { .. }
+            | Error::Chooser(_) => None,
         }
     }
 }

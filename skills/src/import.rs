@@ -8,7 +8,7 @@
 //! [`ImportLimits`] allow, sources without a usable skill, and folders that are
 //! already there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -248,12 +248,12 @@ fn wrap(
 /// The folders to move, with their places.
 fn plan(catalog: &Catalog, into: &Path) -> Result<BTreeMap<PathBuf, PathBuf>, ImportError> {
     let mut moves = BTreeMap::new();
-    let mut names = BTreeMap::new();
+    let mut names = BTreeSet::new();
     for skill in catalog.skills().iter().filter(|skill| skill.parent.is_none()) {
         let name = skill.folder.file_name().unwrap_or_default();
         // Some file systems do not tell case apart.
         let key = name.to_string_lossy().to_lowercase();
-        if names.insert(key, ()).is_some() {
+        if !names.insert(key) {
             return Err(ImportError::Twice { name: name.to_string_lossy().into_owned() });
         }
         let place = into.join(name);

@@ -149,7 +149,7 @@ impl Reporter<'_> {
         if bytes.len() as u64 > FILE_BYTES_MAX {
             return Err(self.too_large(bytes.len() as u64));
         }
-        let line_at = |at: usize| 1 + bytes[..at].iter().filter(|&&b| b == b'\n').count() as u32;
+        let line_at = |at: usize| bytes[..at].split(|&byte| byte == b'\n').count() as u32;
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let at = error.valid_up_to();
             let message = format!("the file is not UTF-8 from byte {at} on");

@@ -98,12 +98,11 @@ impl Catalog {
                 best = Some((SkillIdx(at), end));
             }
         }
-        let (skill, end) = match best {
-            Some(best) => best,
-            None => {
-                let end = address.find('/').unwrap_or(address.len());
-                (self.resolve(&address[..end])?, end)
-            }
+        let (skill, end) = if let Some(best) = best {
+            best
+        } else {
+            let end = address.find('/').unwrap_or(address.len());
+            (self.resolve(&address[..end])?, end)
         };
         let path = address[end..].strip_prefix('/').map(str::to_owned);
         Ok(Address { skill, path })
@@ -133,7 +132,8 @@ impl Skill {
             if line.len() > left {
                 // A line that is longer than the limit would otherwise never be read.
                 if n_given == 0 {
-                    given.push_str(&line[..line.floor_char_boundary(left)]);
+                    let whole = (0..=left).rev().find(|&at| line.is_char_boundary(at));
+                    given.push_str(&line[..whole.unwrap_or(0)]);
                     (n_given, is_cut) = (1, true);
                 }
                 break;

@@ -77,10 +77,18 @@ pub struct Scanner {
     options: ScanOptions,
     folders: HashMap<PathBuf, FolderMemo>,
     files: HashMap<PathBuf, FileMemo>,
-    /// Findings of the walk and files found, as of the last snapshot.
-    seen: Option<(Vec<Diagnostic>, Vec<(usize, PathBuf)>)>,
+    /// What the walk of the last snapshot came upon.
+    seen: Option<Seen>,
     last: Option<Catalog>,
     n_read: usize,
+}
+
+/// What a walk came upon.
+#[derive(Debug)]
+struct Seen {
+    findings: Vec<Diagnostic>,
+    /// Files with the index of their root.
+    files: Vec<(usize, PathBuf)>,
 }
 
 impl Scanner {
@@ -140,7 +148,8 @@ impl Scanner {
         }
         let outcome = read_all(&found, &mut self.files);
         self.n_read = outcome.n_read;
-        let is_same = self.seen.as_ref().is_some_and(|seen| seen.0 == findings && seen.1 == found);
+        let is_same =
+            self.seen.as_ref().is_some_and(|seen| seen.findings == findings && seen.files == found);
         if let Some(last) = &self.last
             && is_same
             && !outcome.has_changed
@@ -148,7 +157,7 @@ impl Scanner {
             return Ok(last.clone());
         }
         let catalog = self.assemble(&findings, &found);
-        self.seen = Some((findings, found));
+        self.seen = Some(Seen { findings, files: found });
         self.last = Some(catalog.clone());
         Ok(catalog)
     }
@@ -189,11 +198,12 @@ fn set_root(skill: &mut Arc<Skill>, root: &Path) {
 fn with_ids(mut skills: Vec<(usize, Arc<Skill>)>) -> Vec<Arc<Skill>> {
     // Shallow folders first: the identifier of the enclosing skill must be final.
     skills.sort_by_key(|(root, skill)| (*root, skill.folder.components().count()));
-    let mut ids: HashMap<(usize, PathBuf), String> = HashMap::new();
+    let mut ids: HashMap<usize, HashMap<PathBuf, String>> = HashMap::new();
     for (root, skill) in &mut skills {
         let root_path = &skill.root;
-        let outer = skill.folder.ancestors().skip(1).take_while(|dir| dir.starts_with(root_path));
-        let parent = outer.filter_map(|outer| ids.get(&(*root, outer.to_owned()))).next().cloned();
+        let mut outer =
+            skill.folder.ancestors().skip(1).take_while(|dir| dir.starts_with(root_path));
+        let parent = outer.find_map(|outer| ids.get(root)?.get(outer)).cloned();
         let id = match &parent {
             Some(parent) => format!("{parent}/{}", skill.name),
             None => skill.name.clone(),
@@ -202,7 +212,7 @@ fn with_ids(mut skills: Vec<(usize, Arc<Skill>)>) -> Vec<Arc<Skill>> {
             let skill = Arc::make_mut(skill);
             (skill.parent, skill.id) = (parent, id);
         }
-        ids.insert((*root, skill.folder.clone()), skill.id.clone());
+        ids.entry(*root).or_default().insert(skill.folder.clone(), skill.id.clone());
     }
     skills.sort_by(|(root_a, a), (root_b, b)| (root_a, &a.file).cmp(&(root_b, &b.file)));
     skills.into_iter().map(|(_, skill)| skill).collect()

@@ -40,7 +40,7 @@ pub enum Given<T> {
 
 impl<T> Given<T> {
     /// The text, when it is new.
-    pub fn new(self) -> Option<T> {
+    pub fn text(self) -> Option<T> {
         match self {
             Given::New { text, .. } => Some(text),
             Given::Already { .. } => None,

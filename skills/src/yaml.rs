@@ -235,17 +235,17 @@ impl Builder<'_> {
         }
         match self.frames.last_mut() {
             None => self.root = Some(value),
-            Some(Frame { node: Node::Map(entries), key, .. }) => match key.take() {
-                Some((key, line)) => entries.push(Entry { key, line, value }),
-                None => {
-                    let line = span.start.line() as u32;
-                    let text = match value.node {
-                        Node::Scalar(text) | Node::Null { spelling: text } => text,
-                        _ => self.text[value.source].trim().to_owned(),
-                    };
-                    *key = Some((text, line));
+            Some(Frame { node: Node::Map(entries), key, .. }) => {
+                if let Some((key, line)) = key.take() {
+                    entries.push(Entry { key, line, value });
+                    return Ok(());
                 }
-            },
+                let text = match value.node {
+                    Node::Scalar(text) | Node::Null { spelling: text } => text,
+                    _ => self.text[value.source].trim().to_owned(),
+                };
+                *key = Some((text, span.start.line() as u32));
+            }
             Some(Frame { node: Node::List(items), .. }) => items.push(value),
             Some(_) => unreachable!("only lists and mappings are opened"),
         }

@@ -8,7 +8,7 @@
 //! **Refuses:** to leave out one skill for being long: all descriptions are
 //! shortened to one length first, then all go.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use crate::text::{escape, escape_name, one_line};
 use crate::{Catalog, DESCRIPTION_CHARS_MAX, Skill};
@@ -231,9 +231,10 @@ fn entry(skill: &Skill, format: CatalogFormat, description_chars: Option<usize>)
         (CatalogFormat::Xml, None) => format!("<skill><name>{name}</name></skill>\n"),
         (CatalogFormat::Xml, Some(description)) => {
             let place = one_line(&skill.file.to_string_lossy(), usize::MAX);
-            let location = match place.is_empty() {
-                true => String::new(),
-                false => format!("<location>{}</location>\n", escape(&place)),
+            let location = if place.is_empty() {
+                String::new()
+            } else {
+                format!("<location>{}</location>\n", escape(&place))
             };
             format!(
                 "<skill>\n<name>{name}</name>\n<description>{description}</description>\n\
@@ -256,7 +257,7 @@ fn join(lines: &[String], n_left_out: usize, format: CatalogFormat) -> String {
     let mut text = lines.concat();
     if n_left_out > 0 {
         let skills = if n_left_out == 1 { "skill is" } else { "skills are" };
-        text.push_str(&format!("{n_left_out} more {skills} left out; search finds them.\n"));
+        let _ = writeln!(text, "{n_left_out} more {skills} left out; search finds them.");
     }
     match format {
         CatalogFormat::Xml if !text.is_empty() => {

@@ -28,7 +28,7 @@ fn skills() -> (tempfile::TempDir, Catalog) {
     write(
         root.path(),
         "s/outer/long.txt",
-        (1..=500).map(|n| format!("line {n}\n")).collect::<String>(),
+        (1..=500).map(|n| format!("line {n}\n")).collect::<Vec<_>>().concat(),
     );
     write(root.path(), "secret.txt", "SECRET\n");
     write(root.path(), "s/outer-2/x.md", "SIBLING\n");

@@ -206,8 +206,7 @@ fn a_second_scan_gives_the_same_snapshot() {
 fn a_scanner_gives_what_a_fresh_scan_gives() {
     let root = tempfile::tempdir().unwrap();
     let mut scanner = Scanner::new(vec![Root::given(root.path())], ScanOptions::default());
-    type Step = fn(&Path);
-    let steps: [Step; 7] = [
+    let steps: [fn(&Path); 7] = [
         |root| skill(root, "outer", "Does outer."),
         |root| skill(root, "outer/inner", "Does inner."),
         |root| write(root, "bad/SKILL.md", "---\nname: bad\n---\n"),

@@ -103,7 +103,7 @@ impl<'o> Walk<'o> {
         }
         let listing = match self.memos.remove(folder) {
             Some(memo) if memo.stamp == Some(stamp) => memo.listing,
-            _ => Arc::new(self.list(folder)?),
+            _ => Arc::new(Self::list(folder)?),
         };
         let memo = FolderMemo { stamp: settled.then_some(stamp), listing: Arc::clone(&listing) };
         self.kept.insert(folder.to_owned(), memo);
@@ -136,7 +136,7 @@ impl<'o> Walk<'o> {
         Ok(())
     }
 
-    fn list(&mut self, folder: &Path) -> io::Result<Listing> {
+    fn list(folder: &Path) -> io::Result<Listing> {
         let mut listing = Listing::default();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;

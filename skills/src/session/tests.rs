@@ -30,15 +30,15 @@ fn a_text_is_given_once_until_it_leaves_or_changes() {
     skill(root.path(), "a", "OLD");
     write(root.path(), "a/references/r.md", "R1\n");
     let mut session = session(root.path());
-    let first = session.activate("a", Caller::Model, 100).unwrap().new().expect("it is new");
+    let first = session.activate("a", Caller::Model, 100).unwrap().text().expect("it is new");
     assert_eq!((first.body.as_str(), first.files[0].path.as_str()), ("OLD\n", "references/r.md"));
     let again = session.activate("a", Caller::User, 200).unwrap();
     assert_eq!(again, Given::Already { place: 100 });
     assert!(session.evict("a") && !session.evict("a"));
-    assert!(session.activate("a", Caller::Model, 300).unwrap().new().is_some());
+    assert!(session.activate("a", Caller::Model, 300).unwrap().text().is_some());
 
     let address = "a/references/r.md";
-    assert!(session.read(address, Window::default(), 400).unwrap().new().is_some());
+    assert!(session.read(address, Window::default(), 400).unwrap().text().is_some());
     let again = session.read("a/references//r.md", Window::default(), 500).unwrap();
     assert_eq!(again, Given::Already { place: 400 });
     write(root.path(), address, "R2\n");
@@ -50,7 +50,7 @@ fn a_text_is_given_once_until_it_leaves_or_changes() {
     skill(root.path(), "a", "NEW");
     let (changes, told) = session.refresh(scan(&[root.path().to_owned()]).unwrap());
     assert_eq!((changes.len(), told.is_some()), (1, true));
-    let new = session.activate("a", Caller::Model, 700).unwrap().new().expect("it has changed");
+    let new = session.activate("a", Caller::Model, 700).unwrap().text().expect("it has changed");
     assert_eq!(new.body, "NEW\n");
     assert_eq!(session.catalog_text(), "- a: Does a.\n");
 }
@@ -112,12 +112,12 @@ fn files_and_inner_skills_are_listed_and_not_put_in() {
         write(root.path(), &format!("outer/scripts/{n:03}.sh"), "x");
     }
     let mut session = session(root.path());
-    let outer = session.activate("outer", Caller::Model, 1).unwrap().new().unwrap();
+    let outer = session.activate("outer", Caller::Model, 1).unwrap().text().unwrap();
     let listing = outer.listing();
     assert!(listing.contains("- outer/references/a.md\n") && !listing.contains("REF-A"));
     assert!(listing.contains("- outer/inner\n") && !listing.contains("own.md"));
     assert!(!listing.contains("hidden") && !listing.contains("SKILL.md"));
     assert!(listing.contains("21 more files are not listed."), "{listing}");
-    let inner = session.activate("inner", Caller::Model, 1).unwrap().new().unwrap();
+    let inner = session.activate("inner", Caller::Model, 1).unwrap().text().unwrap();
     assert_eq!((inner.id.as_str(), inner.files.len()), ("outer/inner", 1));
 }
