@@ -47,6 +47,7 @@ mod session;
 mod skill;
 mod text;
 mod trust;
+mod watch;
 mod yaml;
 
 pub use activation::{Activation, SkillFile};
@@ -72,3 +73,4 @@ pub use scan::{DEPTH_MAX, FOLDERS_MAX, SKILL_FILE, ScanOptions, Scanner, scan};
 pub use session::{Caller, Given, Loaded, SkillSession};
 pub use skill::{Invocable, Skill};
 pub use trust::Trust;
+pub use watch::{SkillWatcher, WatchEvent, WatchOptions};
