@@ -87,17 +87,26 @@ impl Bm25Chooser {
     /// All skills that have a word of the request, best first. Those below the
     /// threshold are among them, behind those above it.
     pub fn rank(&self, request: &str) -> Vec<Match> {
+        self.search(request, usize::MAX)
+    }
+
+    /// The best skills of [`Bm25Chooser::rank`], at most `n_max`.
+    pub fn search(&self, request: &str, n_max: usize) -> Vec<Match> {
         let query = Query::new(&self.index, terms(request));
-        let bm25 = self.index.bm25(&query.strong_words());
-        let mut matches: Vec<Match> = (self.index.skills.iter().enumerate())
-            .filter_map(|(at, skill)| query.match_skill(SkillIdx(at), skill, bm25[at]))
-            .collect();
-        let fits = |found: &Match| found.evidence >= self.evidence_min;
-        matches.sort_by(|a, b| {
+        let mut scored = query.score(&self.index);
+        let fits = |found: &Scored| found.evidence >= self.evidence_min;
+        let order = |a: &Scored, b: &Scored| {
             let order = fits(b).cmp(&fits(a)).then(b.score.total_cmp(&a.score));
             order.then(a.skill.cmp(&b.skill))
-        });
-        matches
+        };
+        if n_max < scored.len() {
+            if n_max > 0 {
+                scored.select_nth_unstable_by(n_max - 1, order);
+            }
+            scored.truncate(n_max);
+        }
+        scored.sort_by(order);
+        scored.iter().map(|found| query.matched(&self.index, found)).collect()
     }
 
     fn pick(&self, best: &Match, next: Option<&Match>) -> Pick {
@@ -140,7 +149,8 @@ impl ChooseSkill for Bm25Chooser {
         if !catalog.is_same(&self.catalog) {
             return Self::with(catalog, self.text, self.evidence_min).choose(request, catalog);
         }
-        let matches = self.rank(request);
+        // The second is named beside the first.
+        let matches = self.search(request, 2);
         Ok(match matches.first() {
             Some(best) if best.evidence >= self.evidence_min => {
                 Choice::Picks(vec![self.pick(best, matches.get(1))])
@@ -160,6 +170,8 @@ struct QueryTerm {
     term: Term,
     /// Spellings that this index can have, as numbers of their words.
     spellings: Vec<Vec<WordId>>,
+    /// Skills that have some spelling, in their order.
+    skills: Vec<u32>,
     /// Inverse document frequency, lowered for weak words.
     weight: f32,
 }
@@ -173,6 +185,16 @@ impl QueryTerm {
     fn is_strong(&self) -> bool {
         self.term.strength == Strength::Strong
     }
+}
+
+/// A skill that has a strong word of a request.
+#[derive(Debug, Clone, Copy)]
+struct Scored {
+    skill: u32,
+    /// The best line, as an index of the skill's units.
+    unit: u32,
+    evidence: f32,
+    score: f32,
 }
 
 /// A request, looked up in one index.
@@ -190,67 +212,108 @@ impl Query {
     }
 
     /// The strong words in all their spellings, for BM25.
-    fn strong_words(&self) -> String {
+    fn strong_words(&self, index: &Index) -> Vec<WordId> {
         let strong = self.terms.iter().filter(|term| term.is_strong());
         // A compound's parts are words of many other things: only the whole counts.
-        let whole = |term: &QueryTerm| {
-            let mut words = vec![term.term.word.clone()];
+        let whole = strong.flat_map(|term| {
             let joined = term.term.spellings.iter().skip(1).filter(|stems| stems.len() == 1);
-            words.extend(joined.map(|stems| stems[0].clone()));
-            words
-        };
-        let mut words: Vec<String> = strong.flat_map(whole).collect();
-        words.sort();
+            term.term.spellings.first().into_iter().chain(joined)
+        });
+        let mut words: Vec<WordId> = whole.filter_map(|stems| index.id(&stems[0])).collect();
+        words.sort_unstable();
         words.dedup();
-        words.join(" ")
+        words
     }
 
-    /// What one skill has of the request; `None` without a strong word.
-    fn match_skill(&self, skill: SkillIdx, words: &SkillWords, bm25: f32) -> Option<Match> {
-        let hits: Vec<&QueryTerm> =
-            self.terms.iter().filter(|term| term.is_in(|id| words.all.contains(&id))).collect();
-        if !hits.iter().any(|term| term.is_strong()) {
-            return None;
-        }
-        let base: Vec<f32> = hits.iter().map(|term| base_weight(term, words)).collect();
-        let mut best: Option<(f32, &UnitWords)> = None;
-        for unit in &words.units {
-            let evidence = unit_evidence(&hits, &base, unit, words);
-            if evidence > best.map_or(0.0, |(evidence, _)| evidence) {
-                best = Some((evidence, unit));
+    /// All skills that have a strong word, in the order of the catalog.
+    fn score(&self, index: &Index) -> Vec<Scored> {
+        let bm25 = index.bm25(&self.strong_words(index));
+        let mut hits: Vec<&QueryTerm> = Vec::new();
+        let mut base: Vec<f32> = Vec::new();
+        let mut scored = Vec::new();
+        for (skill, terms) in self.hits(index.skills.len()) {
+            hits.clear();
+            hits.extend(terms.iter().map(|&term| &self.terms[term as usize]));
+            if !hits.iter().any(|term| term.is_strong()) {
+                continue;
+            }
+            let words = &index.skills[skill as usize];
+            base.clear();
+            base.extend(hits.iter().map(|term| base_weight(term, words)));
+            let mut best = (0.0, None);
+            for (at, unit) in words.units.iter().enumerate() {
+                let evidence = unit_evidence(&hits, &base, unit, words);
+                if evidence > best.0 {
+                    best = (evidence, Some(at as u32));
+                }
+            }
+            if let (evidence, Some(unit)) = best {
+                let evidence = evidence / self.mass;
+                let score = evidence + BM25_SHARE * bm25[skill as usize] / self.mass;
+                scored.push(Scored { skill, unit, evidence, score });
             }
         }
-        let (evidence, unit) = best?;
-        let evidence = evidence / self.mass;
-        Some(Match {
-            skill,
-            score: evidence + BM25_SHARE * bm25 / self.mass,
-            evidence,
+        scored
+    }
+
+    /// For each skill that has any of the terms, which; in the order of the catalog.
+    fn hits(&self, n_skills: usize) -> Vec<(u32, Vec<u32>)> {
+        let mut hits: Vec<Vec<u32>> = vec![Vec::new(); n_skills];
+        for (at, term) in self.terms.iter().enumerate() {
+            for &skill in &term.skills {
+                hits[skill as usize].push(at as u32);
+            }
+        }
+        let numbered = hits.into_iter().enumerate().filter(|(_, terms)| !terms.is_empty());
+        numbered.map(|(skill, terms)| (skill as u32, terms)).collect()
+    }
+
+    /// A scored skill in words.
+    fn matched(&self, index: &Index, found: &Scored) -> Match {
+        let unit = &index.skills[found.skill as usize].units[found.unit as usize];
+        Match {
+            skill: SkillIdx(found.skill as usize),
+            score: found.score,
+            evidence: found.evidence,
             line: (unit.line > 0).then_some(unit.line),
             heading: unit.title.clone(),
-            words: (hits.iter())
+            words: (self.terms.iter())
                 .filter(|term| term.is_in(|id| unit.words.binary_search(&id).is_ok()))
                 .map(|term| term.term.word.clone())
                 .collect(),
-        })
+        }
     }
 }
 
 fn weigh(index: &Index, term: Term) -> QueryTerm {
     let known = |stems: &Vec<String>| stems.iter().map(|stem| index.id(stem)).collect();
     let spellings: Vec<Vec<WordId>> = term.spellings.iter().filter_map(known).collect();
-    let mut term = QueryTerm { term, spellings, weight: 0.0 };
-    let n_with =
-        index.skills.iter().filter(|skill| term.is_in(|id| skill.all.contains(&id))).count() as f32;
+    let skills = with_any(index, &spellings);
+    let n_with = skills.len() as f32;
     let n_skills = index.skills.len() as f32 + SUPPOSED_SKILLS;
     let idf = (1.0 + (n_skills - n_with + 0.5) / (n_with + 0.5)).ln();
-    term.weight = if term.is_strong() { idf } else { idf * WEAK_SHARE };
-    term
+    let weight = if term.strength == Strength::Strong { idf } else { idf * WEAK_SHARE };
+    QueryTerm { term, spellings, skills, weight }
+}
+
+/// The skills that have all words of some spelling, in their order.
+fn with_any(index: &Index, spellings: &[Vec<WordId>]) -> Vec<u32> {
+    let mut skills = Vec::new();
+    for spelling in spellings {
+        let Some((first, others)) = spelling.split_first() else { continue };
+        let having = index.postings(*first).iter().map(|posting| posting.skill);
+        skills.extend(having.filter(|&skill| others.iter().all(|&word| index.has(skill, word))));
+    }
+    if spellings.len() > 1 {
+        skills.sort_unstable();
+        skills.dedup();
+    }
+    skills
 }
 
 /// What a term counts for a line that does not have it.
 fn base_weight(term: &QueryTerm, words: &SkillWords) -> f32 {
-    if term.is_in(|id| words.name.contains(&id)) {
+    if term.is_in(|id| words.name.binary_search(&id).is_ok()) {
         IN_NAME
     } else if term.is_in(|id| words.units[0].words.binary_search(&id).is_ok()) {
         IN_DESCRIPTION
