@@ -110,6 +110,8 @@ codes! {
     FilenameCase = "filename-case",
     /// Another skill has the same identifier and comes first.
     Shadowed = "shadowed",
+    /// A hidden folder holds skills, and is not searched.
+    HiddenFolder = "hidden-folder",
     /// An ignore file names a folder that holds a skill.
     Ignored = "ignored",
     /// A link of the body leads to a file that is not there.

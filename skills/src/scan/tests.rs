@@ -106,7 +106,15 @@ fn hidden_folders_and_copies_are_not_walked() {
     skill(root.path(), ".top/a", "Does a.");
     skill(root.path(), ".top/.git/b", "Does b.");
     skill(root.path(), ".top/node_modules/c", "Does c.");
-    assert_eq!(ids(&scan_one(&root.path().join(".top"))), ["a"]);
+    let top = root.path().join(".top");
+    assert_eq!((ids(&scan_one(&top)), codes(&scan_one(&top))), (vec!["a"], Vec::new()));
+    skill(root.path(), ".top/.client/skills/d", "Does d.");
+    skill(root.path(), ".top/.client/skills/e", "Does e.");
+    let catalog = scan_one(&top);
+    assert_eq!(ids(&catalog), ["a"]);
+    let [finding] = catalog.diagnostics() else { panic!("{:?}", catalog.diagnostics()) };
+    assert_eq!((finding.code, &finding.path), (Code::HiddenFolder, &top.join(".client")));
+    assert!(finding.message.contains("holds 2 skills"), "{finding}");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! themselves, and what ignore files name.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use walkdir::WalkDir;
 
 use super::stamp::Stamp;
 use super::{SKILL_FILE, ScanOptions};
@@ -23,6 +24,12 @@ use crate::{Code, Diagnostic, Severity};
 /// The files whose patterns name folders that hold no skills.
 const IGNORE_FILES: [&str; 2] = [".gitignore", ".ignore"];
 
+/// Entries of a folder that is not searched that are looked at to tell whether
+/// it holds skills.
+const PROBE_ENTRIES_MAX: usize = 500;
+/// Folders below such a folder that are looked into: `.client/skills/name`.
+const PROBE_DEPTH_MAX: usize = 4;
+
 /// What a folder holds that matters here, sorted by name.
 #[derive(Debug, Clone, Default)]
 struct Listing {
@@ -30,6 +37,8 @@ struct Listing {
     links: Vec<OsString>,
     skill_files: Vec<OsString>,
     has_ignore_files: bool,
+    /// Hidden folders that hold skills, with the number of them.
+    hidden: Vec<(OsString, usize)>,
 }
 
 /// What is known of one folder.
@@ -108,6 +117,12 @@ impl<'o> Walk<'o> {
         let memo = FolderMemo { stamp: settled.then_some(stamp), listing: Arc::clone(&listing) };
         self.kept.insert(folder.to_owned(), memo);
         self.skill_files(folder, &listing);
+        for (name, n_skills) in &listing.hidden {
+            let message =
+                format!("hidden folders are not searched; this one holds {n_skills} skills");
+            let hint = "pass the folder itself to have it searched";
+            self.warn(Code::HiddenFolder, &folder.join(name), message, hint);
+        }
         let ignores = self.ignores(folder, &listing, above);
         for (name, is_link) in children(&listing) {
             let child = folder.join(name);
@@ -150,6 +165,11 @@ impl<'o> Walk<'o> {
                 }
             } else if IGNORE_FILES.iter().any(|ignore| name == *ignore) {
                 listing.has_ignore_files = true;
+            } else if is_hidden(&name) && kind.is_dir() && name != ".git" {
+                let n_skills = probe(&folder.join(&name));
+                if n_skills > 0 {
+                    listing.hidden.push((name, n_skills));
+                }
             } else if is_walked(&name) && kind.is_dir() {
                 listing.folders.push(name);
             } else if is_walked(&name) && kind.is_symlink() {
@@ -158,6 +178,7 @@ impl<'o> Walk<'o> {
         }
         listing.folders.sort();
         listing.links.sort();
+        listing.hidden.sort();
         listing.skill_files.sort();
         Ok(listing)
     }
@@ -208,8 +229,10 @@ impl<'o> Walk<'o> {
         if verdict != Some(true) {
             return false;
         }
-        if folder.join(SKILL_FILE).exists() {
-            let message = "an ignore file leaves this skill out".to_owned();
+        let n_skills = probe(folder);
+        if n_skills > 0 {
+            let message =
+                format!("an ignore file leaves this folder out; it holds {n_skills} skills");
             let hint = "change `.gitignore` or `.ignore` to have it loaded";
             self.warn(Code::Ignored, folder, message, hint);
         }
@@ -261,8 +284,24 @@ fn children(listing: &Listing) -> Vec<(&OsString, bool)> {
 }
 
 /// Hidden folders and installed packages hold copies of skills.
-fn is_walked(name: &std::ffi::OsStr) -> bool {
-    name != "node_modules" && !name.as_encoded_bytes().starts_with(b".")
+fn is_walked(name: &OsStr) -> bool {
+    name != "node_modules" && !is_hidden(name)
+}
+
+fn is_hidden(name: &OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
+}
+
+/// The number of skill files in a folder that is not searched, as far as a short
+/// look tells.
+fn probe(folder: &Path) -> usize {
+    let walk = WalkDir::new(folder).max_depth(PROBE_DEPTH_MAX).into_iter();
+    let walked = walk.filter_entry(|entry| entry.depth() == 0 || is_walked(entry.file_name()));
+    let entries = walked.take(PROBE_ENTRIES_MAX).flatten();
+    let is_skill = |entry: &walkdir::DirEntry| {
+        entry.file_name().eq_ignore_ascii_case(SKILL_FILE) && !entry.file_type().is_dir()
+    };
+    entries.filter(is_skill).count()
 }
 
 /// Whether a link leads to a folder that does not hold the link itself.
