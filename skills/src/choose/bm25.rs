@@ -14,7 +14,7 @@
 //!
 //! **Refuses:** to pick a skill on words that fit any request.
 
-use super::index::{Index, SearchText, SkillWords, UnitWords, WordId};
+use super::index::{Index, SearchText, SkillWords, WordId};
 use super::query::{Strength, Term, terms};
 use super::{Choice, ChooseSkill, Pick};
 use crate::{Catalog, Error, SkillIdx};
@@ -228,44 +228,68 @@ impl Query {
     /// All skills that have a strong word, in the order of the catalog.
     fn score(&self, index: &Index) -> Vec<Scored> {
         let bm25 = index.bm25(&self.strong_words(index));
-        let mut hits: Vec<&QueryTerm> = Vec::new();
-        let mut base: Vec<f32> = Vec::new();
+        let is_asked = self.asked(index);
+        let mut hits: Vec<Hit<'_>> = Vec::new();
         let mut scored = Vec::new();
-        for (skill, terms) in self.hits(index.skills.len()) {
-            hits.clear();
-            hits.extend(terms.iter().map(|&term| &self.terms[term as usize]));
-            if !hits.iter().any(|term| term.is_strong()) {
+        let by_skill = self.by_skill(index.skills.len());
+        for (skill, terms) in by_skill.iter() {
+            let words = &index.skills[skill];
+            let terms = terms.iter().map(|&term| &self.terms[term as usize]);
+            if !terms.clone().any(QueryTerm::is_strong) {
                 continue;
             }
-            let words = &index.skills[skill as usize];
-            base.clear();
-            base.extend(hits.iter().map(|term| base_weight(term, words)));
+            hits.clear();
+            hits.extend(terms.map(|term| Hit::new(term, words)));
             let mut best = (0.0, None);
             for (at, unit) in words.units.iter().enumerate() {
-                let evidence = unit_evidence(&hits, &base, unit, words);
+                // Most lines have no word of the request.
+                if !unit.words.iter().any(|&word| is_asked[word as usize]) {
+                    continue;
+                }
+                let evidence = unit_evidence(&hits, at, words);
                 if evidence > best.0 {
                     best = (evidence, Some(at as u32));
                 }
             }
             if let (evidence, Some(unit)) = best {
                 let evidence = evidence / self.mass;
-                let score = evidence + BM25_SHARE * bm25[skill as usize] / self.mass;
-                scored.push(Scored { skill, unit, evidence, score });
+                let score = evidence + BM25_SHARE * bm25[skill] / self.mass;
+                scored.push(Scored { skill: skill as u32, unit, evidence, score });
             }
         }
         scored
     }
 
-    /// For each skill that has any of the terms, which; in the order of the catalog.
-    fn hits(&self, n_skills: usize) -> Vec<(u32, Vec<u32>)> {
-        let mut hits: Vec<Vec<u32>> = vec![Vec::new(); n_skills];
-        for (at, term) in self.terms.iter().enumerate() {
-            for &skill in &term.skills {
-                hits[skill as usize].push(at as u32);
+    /// For every word of the index whether it is in some spelling of a strong term.
+    fn asked(&self, index: &Index) -> Vec<bool> {
+        let mut is_asked = vec![false; index.n_words()];
+        for term in self.terms.iter().filter(|term| term.is_strong()) {
+            for &word in term.spellings.iter().flatten() {
+                is_asked[word as usize] = true;
             }
         }
-        let numbered = hits.into_iter().enumerate().filter(|(_, terms)| !terms.is_empty());
-        numbered.map(|(skill, terms)| (skill as u32, terms)).collect()
+        is_asked
+    }
+
+    /// For each skill the terms that it has, as indices.
+    fn by_skill(&self, n_skills: usize) -> BySkill {
+        let mut ends = vec![0_u32; n_skills + 1];
+        for &skill in self.terms.iter().flat_map(|term| &term.skills) {
+            ends[skill as usize + 1] += 1;
+        }
+        for at in 0..n_skills {
+            ends[at + 1] += ends[at];
+        }
+        let mut next = ends.clone();
+        let mut terms = vec![0_u32; ends[n_skills] as usize];
+        for (at, term) in self.terms.iter().enumerate() {
+            for &skill in &term.skills {
+                let place = &mut next[skill as usize];
+                terms[*place as usize] = at as u32;
+                *place += 1;
+            }
+        }
+        BySkill { ends, terms }
     }
 
     /// A scored skill in words.
@@ -311,28 +335,58 @@ fn with_any(index: &Index, spellings: &[Vec<WordId>]) -> Vec<u32> {
     skills
 }
 
-/// What a term counts for a line that does not have it.
-fn base_weight(term: &QueryTerm, words: &SkillWords) -> f32 {
-    if term.is_in(|id| words.name.binary_search(&id).is_ok()) {
-        IN_NAME
-    } else if term.is_in(|id| words.units[0].words.binary_search(&id).is_ok()) {
-        IN_DESCRIPTION
-    } else {
-        IN_BODY
+/// Terms by skill, in one piece of memory.
+struct BySkill {
+    /// Where the terms of each skill start; one more than there are skills.
+    ends: Vec<u32>,
+    terms: Vec<u32>,
+}
+
+impl BySkill {
+    /// The skills that have any term, in order.
+    fn iter(&self) -> impl Iterator<Item = (usize, &[u32])> {
+        let bounds = self.ends.windows(2).enumerate();
+        let parts = bounds.map(|(at, bound)| (at, bound[0] as usize..bound[1] as usize));
+        parts.filter(|(_, part)| !part.is_empty()).map(|(at, part)| (at, &self.terms[part]))
+    }
+}
+
+/// A term that a skill has.
+struct Hit<'q> {
+    term: &'q QueryTerm,
+    /// What it counts for a line that does not have it.
+    base: f32,
+    /// Whether name and description have it.
+    is_in_first: bool,
+}
+
+impl<'q> Hit<'q> {
+    fn new(term: &'q QueryTerm, words: &SkillWords) -> Self {
+        let is_in = |words: &[WordId]| term.is_in(|id| words.binary_search(&id).is_ok());
+        let is_in_first = is_in(&words.units[0].words);
+        let base = match is_in_first {
+            // Words of the name are among those of the first unit.
+            true if is_in(&words.name) => IN_NAME,
+            true => IN_DESCRIPTION,
+            false => IN_BODY,
+        };
+        Hit { term, base, is_in_first }
     }
 }
 
 /// Weight of the request that one line covers; 0 for a line without any strong
 /// word of it.
-fn unit_evidence(hits: &[&QueryTerm], base: &[f32], unit: &UnitWords, words: &SkillWords) -> f32 {
+fn unit_evidence(hits: &[Hit<'_>], at: usize, words: &SkillWords) -> f32 {
+    let unit = &words.units[at];
     let in_unit = |id| unit.words.binary_search(&id).is_ok();
     let heading = unit.heading.map(|at| &words.units[at]);
     let in_heading = |id| heading.is_some_and(|above| above.words.binary_search(&id).is_ok());
     let mut covered = 0.0;
     let mut n_in_unit: u32 = 0;
     let mut n_meeting: u32 = 0;
-    for (term, &base) in hits.iter().zip(base) {
-        let (share, meets) = if term.is_in(in_unit) {
+    for &Hit { term, base, is_in_first } in hits {
+        let is_in_unit = if at == 0 { is_in_first } else { term.is_in(in_unit) };
+        let (share, meets) = if is_in_unit {
             n_in_unit += u32::from(term.is_strong());
             (1.0, true)
         } else if term.is_in(in_heading) {

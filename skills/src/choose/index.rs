@@ -80,6 +80,11 @@ impl Index {
         Index { ids: builder.ids, skills, postings: builder.postings, n_words_mean }
     }
 
+    /// Number of different words.
+    pub(super) fn n_words(&self) -> usize {
+        self.postings.len()
+    }
+
     /// The number of a stem that some skill has.
     pub(super) fn id(&self, stem: &str) -> Option<WordId> {
         self.ids.get(stem).copied()
