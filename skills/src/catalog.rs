@@ -11,7 +11,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::choose::near_names;
-use crate::{DESCRIPTION_CHARS_MAX, Diagnostic, Error, Severity, Skill};
+use crate::{Diagnostic, Error, Severity, Skill};
+
+mod render;
+
+pub use render::{CATALOG_SHARE, CatalogFormat, CatalogStep, Rendered, catalog_budget};
 
 /// A skill's place in its catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,15 +29,15 @@ pub struct Catalog {
 
 #[derive(Debug)]
 struct Inner {
-    skills: Vec<Skill>,
+    skills: Vec<Arc<Skill>>,
     diagnostics: Vec<Diagnostic>,
     roots: Vec<PathBuf>,
 }
 
 impl Catalog {
     /// Identifiers must be unique; [`scan`](crate::scan) sees to it.
-    pub(crate) fn new(
-        mut skills: Vec<Skill>,
+    pub(crate) fn shared(
+        mut skills: Vec<Arc<Skill>>,
         mut diagnostics: Vec<Diagnostic>,
         roots: Vec<PathBuf>,
     ) -> Self {
@@ -47,7 +51,8 @@ impl Catalog {
     /// # Panics
     /// When two skills have the same identifier.
     pub fn from_skills(skills: Vec<Skill>) -> Self {
-        let catalog = Catalog::new(skills, Vec::new(), Vec::new());
+        let skills = skills.into_iter().map(Arc::new).collect();
+        let catalog = Catalog::shared(skills, Vec::new(), Vec::new());
         for pair in catalog.skills().windows(2) {
             assert_ne!(pair[0].id, pair[1].id, "skill identifiers are unique");
         }
@@ -55,7 +60,7 @@ impl Catalog {
     }
 
     /// The skills, nested ones included, sorted by identifier.
-    pub fn skills(&self) -> &[Skill] {
+    pub fn skills(&self) -> &[Arc<Skill>] {
         &self.inner.skills
     }
 
@@ -134,59 +139,6 @@ impl Catalog {
             }),
         }
     }
-
-    /// The thin catalog for a prompt: `- name: description` a line, sorted by
-    /// name; empty without skills. Nested skills are not in it: their outer
-    /// skill tells of them.
-    ///
-    /// The text must still be tokenized as plain text. Folding `<|` keeps it
-    /// harmless where a tokenizer reads special tokens everywhere.
-    pub fn render(&self) -> String {
-        let mut out = String::new();
-        for skill in self.skills().iter().filter(|skill| skill.parent.is_none()) {
-            let description: String = one_line(&skill.description, DESCRIPTION_CHARS_MAX);
-            out.push_str("- ");
-            out.push_str(&one_line(&skill.name, DESCRIPTION_CHARS_MAX));
-            out.push_str(": ");
-            out.push_str(&description);
-            out.push('\n');
-        }
-        out
-    }
-}
-
-/// `text` on one line of at most `chars_max` characters, before special tokens
-/// are broken up: white space is one blank, control and invisible characters
-/// are dropped, `<|` and `|>` get a blank between.
-fn one_line(text: &str, chars_max: usize) -> String {
-    let visible: String = text
-        .chars()
-        .map(|c| if c.is_whitespace() { ' ' } else { c })
-        .filter(|&c| !c.is_control() && !is_invisible(c))
-        .collect();
-    let words: Vec<&str> = visible.split(' ').filter(|word| !word.is_empty()).collect();
-    let cut: String = words.join(" ").chars().take(chars_max).collect();
-    cut.trim_end().replace("<|", "< |").replace("|>", "| >")
-}
-
-/// Characters that show nothing and may hide or reorder text: zero-width and
-/// bidirectional controls, variation selectors, tags, soft hyphen.
-fn is_invisible(c: char) -> bool {
-    matches!(
-        c,
-        '\u{ad}'
-            | '\u{34f}'
-            | '\u{61c}'
-            | '\u{115f}'..='\u{1160}'
-            | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{fe00}'..='\u{fe0f}'
-            | '\u{feff}'
-            | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e0fff}'
-    )
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ mod query;
 mod words;
 
 pub use bm25::{Bm25Chooser, DEFAULT_EVIDENCE_MIN, Match};
-pub(crate) use forced::near_names;
 pub use forced::{Forced, mentions};
+pub(crate) use forced::{near, near_names};
 pub use index::SearchText;
 
 /// A skill that was chosen.

@@ -92,12 +92,32 @@ codes! {
     UnknownField = "unknown-field",
     /// A key occurs twice: the last value counts.
     DuplicateKey = "duplicate-key",
+    /// A value of `metadata` is no text, or `metadata` is no mapping.
+    MetadataNonstring = "metadata-nonstring",
+    /// The field `allowed-tools` has commas where the specification has blanks.
+    AllowedToolsCommas = "allowed-tools-commas",
+    /// The field `allowed-tools` is a list where the specification has a text.
+    AllowedToolsList = "allowed-tools-list",
+    /// A field that is a truth value has another value: it is as if not there.
+    BadFlagValue = "bad-flag-value",
+    /// There are invisible characters that no script needs.
+    InvisibleChars = "invisible-chars",
+    /// There are control characters.
+    ControlChars = "control-chars",
     /// The field `compatibility` is longer than the specification allows.
     CompatibilityTooLong = "compatibility-too-long",
     /// The file's name differs from `SKILL.md` in case.
     FilenameCase = "filename-case",
     /// Another skill has the same identifier and comes first.
     Shadowed = "shadowed",
+    /// A hidden folder holds skills, and is not searched.
+    HiddenFolder = "hidden-folder",
+    /// An ignore file names a folder that holds a skill.
+    Ignored = "ignored",
+    /// A link of the body leads to a file that is not there.
+    LinkBroken = "link-broken",
+    /// A project's skills are not read, since its folder is not trusted.
+    Untrusted = "untrusted",
     /// Folders below the depth or count limit were not searched.
     DepthLimit = "depth-limit",
 }
@@ -125,10 +145,56 @@ pub struct Diagnostic {
     pub path: PathBuf,
     /// Line of the file, counted from 1, where one can be named.
     pub line: Option<u32>,
+    /// Column of the line in characters, counted from 1, where one can be named.
+    pub column: Option<u32>,
     /// What is wrong: lower case, no full stop.
     pub message: String,
     /// What to do about it.
     pub hint: String,
+}
+
+/// How much is asked of a skill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Level {
+    /// What can be used is used, and what is odd about it is a warning.
+    #[default]
+    Lenient,
+    /// What the specification does not allow is an error.
+    Strict,
+}
+
+impl Diagnostic {
+    /// Whether the finding breaks the Agent Skills specification. Other findings
+    /// are about form: the specification allows what they are about, or is silent.
+    pub fn breaks_spec(&self) -> bool {
+        match self.code {
+            _ if self.severity == Severity::Error => true,
+            Code::YamlRecovered
+            | Code::YamlAlias
+            | Code::LeadingContent
+            | Code::DescriptionTooLong
+            | Code::NameMissing
+            | Code::NameInvalid
+            | Code::NameTooLong
+            | Code::NameDirMismatch
+            | Code::UnknownField
+            | Code::DuplicateKey
+            | Code::MetadataNonstring
+            | Code::CompatibilityTooLong => true,
+            // The reference implementation takes `skill.md` too, and no other spelling.
+            Code::FilenameCase => self.path.file_name().is_none_or(|name| name != "skill.md"),
+            _ => false,
+        }
+    }
+
+    /// The same finding at a level: an error where the level does not allow it.
+    #[must_use]
+    pub fn at(mut self, level: Level) -> Self {
+        if level == Level::Strict && self.breaks_spec() {
+            self.severity = Severity::Error;
+        }
+        self
+    }
 }
 
 impl fmt::Display for Diagnostic {

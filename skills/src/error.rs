@@ -5,7 +5,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::Diagnostic;
+use crate::{Caller, Diagnostic};
 
 /// What stops a scan or a choice.
 #[derive(Debug, thiserror::Error)]
@@ -49,12 +49,102 @@ pub enum Error {
         /// The skills that it may mean.
         candidates: Vec<String>,
     },
+    /// A skill's file was removed after it was scanned.
+    #[error("the skill `{skill}` is gone: `{}` does not exist any more", file.display())]
+    Gone {
+        /// Identifier of the skill.
+        skill: String,
+        /// Its file.
+        file: PathBuf,
+    },
+    /// A skill may not be activated by who asked for it.
+    #[error("the skill `{skill}` is not for {}", match caller {
+        Caller::Model => "the model to activate",
+        Caller::User => "the user to activate",
+    })]
+    NotInvocable {
+        /// Identifier of the skill.
+        skill: String,
+        /// Who asked.
+        caller: Caller,
+    },
+    /// A path leads out of its skill.
+    #[error("`{}` is outside the skill `{skill}`", path.escape_debug())]
+    PathEscape {
+        /// Identifier of the skill.
+        skill: String,
+        /// The path asked for.
+        path: String,
+    },
+    /// A skill has no such file.
+    #[error("the skill `{skill}` has no file `{}`", path.escape_debug())]
+    FileNotFound {
+        /// Identifier of the skill.
+        skill: String,
+        /// The path asked for.
+        path: String,
+        /// Files that resemble it, nearest first.
+        near: Vec<String>,
+    },
+    /// A file is not text.
+    #[error("`{}` is not text: {reason}", path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+        /// What shows it.
+        reason: &'static str,
+    },
+    /// A file is larger than is read.
+    #[error("`{}` has more than {bytes_max} bytes", path.display())]
+    FileTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The limit.
+        bytes_max: u64,
+    },
+    /// A file of a skill cannot be read.
+    #[error("cannot read `{}`", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The trusted folders cannot be read or changed.
+    #[error("cannot change what is trusted: `{}`", path.display())]
+    Trust {
+        /// The folder in question, or the file of trusted folders.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// A chooser outside this package failed.
     #[error("the skill could not be chosen")]
     Chooser(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Error {
+    /// A name for programs; stable.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Error::NoRoots => "no-roots",
+            Error::Root { .. } | Error::File { .. } => "io",
+            Error::NoSkills { .. } => "no-skills",
+            Error::UnknownSkill { .. } => "unknown-skill",
+            Error::AmbiguousSkill { .. } => "ambiguous-skill",
+            Error::Gone { .. } => "gone",
+            Error::NotInvocable { .. } => "not-invocable",
+            Error::PathEscape { .. } => "path-escape",
+            Error::FileNotFound { .. } => "not-found",
+            Error::NotText { .. } => "binary-file",
+            Error::FileTooLarge { .. } => "too-large",
+            Error::Trust { .. } => "trust",
+            Error::Chooser(_) => "chooser",
+        }
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -72,7 +162,24 @@ impl Error {
                 Some(format!("`skillgraft skills list` shows all {n_skills} skills"))
             }
             Error::AmbiguousSkill { .. } => Some("give the whole identifier".to_owned()),
-            Error::Chooser(_) => None,
+            Error::Gone { .. } => Some("look for another one in the catalog".to_owned()),
+            Error::NotInvocable { skill, caller: Caller::Model } => {
+                Some(format!("the user can activate it as `${skill}`"))
+            }
+            Error::PathEscape { .. } => Some("name a file below the skill's folder".to_owned()),
+            Error::FileNotFound { near, .. } if !near.is_empty() => {
+                let near: Vec<String> = near.iter().map(|path| format!("`{path}`")).collect();
+                Some(format!("did you mean {}?", near.join(" or ")))
+            }
+            Error::FileNotFound { .. } => {
+                Some("the activation of the skill lists its files".to_owned())
+            }
+            Error::File { .. } => Some("check that it is a readable file".to_owned()),
+            Error::Trust { .. } => Some("name a folder that exists".to_owned()),
+            Error::NotInvocable { .. }
+            | Error::NotText { .. }
+            | Error::FileTooLarge { .. }
+            | Error::Chooser(_) => None,
         }
     }
 }

@@ -31,26 +31,46 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod activation;
 mod catalog;
+mod change;
 mod choose;
 mod diagnostic;
 mod error;
+mod import;
 mod markdown;
 mod parse;
+mod resource;
+mod roots;
 mod scan;
+mod session;
 mod skill;
+mod text;
+mod trust;
+mod watch;
+mod yaml;
 
-pub use catalog::{Catalog, SkillIdx};
+pub use activation::{Activation, SkillFile};
+pub use catalog::{
+    CATALOG_SHARE, Catalog, CatalogFormat, CatalogStep, Rendered, SkillIdx, catalog_budget,
+};
+pub use change::{CatalogChange, ChangeKind};
 pub use choose::{
     Bm25Chooser, Choice, ChooseSkill, DEFAULT_EVIDENCE_MIN, Forced, Match, Pick, SearchText,
     mentions,
 };
-pub use diagnostic::{Code, Diagnostic, Severity};
+pub use diagnostic::{Code, Diagnostic, Level, Severity};
 pub use error::Error;
+pub use import::{ImportError, ImportLimits, Imported, import, import_zip};
 pub use markdown::{Unit, UnitKind, units};
 pub use parse::{
-    COMPATIBILITY_CHARS_MAX, DESCRIPTION_CHARS_MAX, FILE_BYTES_MAX, FRONT_MATTER_BYTES_MAX,
-    NAME_CHARS_MAX, Parsed, parse,
+    COMPATIBILITY_CHARS_MAX, DESCRIPTION_CHARS_MAX, FILE_BYTES_MAX, FILE_BYTES_WARN,
+    FRONT_MATTER_BYTES_MAX, NAME_CHARS_MAX, Parsed, parse,
 };
-pub use scan::{DEPTH_MAX, FOLDERS_MAX, SKILL_FILE, scan};
-pub use skill::Skill;
+pub use resource::{Address, FileText, READ_BYTES_MAX, READ_LINES, Window};
+pub use roots::{Origin, Places, Root, Roots, project_folder};
+pub use scan::{DEPTH_MAX, FOLDERS_MAX, SKILL_FILE, ScanOptions, Scanner, scan};
+pub use session::{Caller, Given, Loaded, SkillSession};
+pub use skill::{Invocable, Skill};
+pub use trust::Trust;
+pub use watch::{SkillWatcher, WatchEvent, WatchOptions};

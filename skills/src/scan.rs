@@ -1,9 +1,9 @@
 //! Folders to [`Catalog`]: finds every `SKILL.md` under the given roots.
 //!
 //! **Invariant:** the catalog depends only on the files and the order of the
-//! roots, never on the order in which a file system lists them. Every file
-//! found is in the catalog or among the omitted. Symlinked folders are followed,
-//! each real folder once, so that a cycle ends.
+//! roots, never on the order in which a file system lists them, nor on earlier
+//! scans. Every file found is in the catalog or among the omitted. Symlinked
+//! folders are followed, each real folder once, so that a cycle ends.
 //!
 //! **Refuses:** to enter hidden folders and `node_modules`, which hold copies of
 //! skills and not skills, and to go deeper than [`DEPTH_MAX`].
@@ -11,23 +11,52 @@
 //! A skill whose folder lies inside another skill's folder is *nested*: its
 //! identifier is `outer/inner`. An earlier root wins over a later one, and an
 //! earlier path over a later one, when two skills have the same identifier.
+//!
+//! A [`Scanner`] remembers what it read, and reads only what has changed since.
 
-use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::{self, Read};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use walkdir::{DirEntry, WalkDir};
+use crate::{Catalog, Code, Diagnostic, Error, Level, Root, Severity, Skill};
 
-use crate::parse::{Parsed, parse, too_large};
-use crate::{Catalog, Code, Diagnostic, Error, FILE_BYTES_MAX, Severity, Skill};
+mod read;
+mod stamp;
+mod walk;
+
+use read::{FileMemo, read_all};
+use walk::{FolderMemo, Walk};
 
 /// The name of a skill's file.
 pub const SKILL_FILE: &str = "SKILL.md";
 /// Folders below a root that are entered: deeper ones are reported.
 pub const DEPTH_MAX: usize = 8;
 /// Folders that one scan enters: a scan of a whole disk stops there.
-pub const FOLDERS_MAX: usize = 20_000;
+pub const FOLDERS_MAX: usize = 50_000;
+
+/// How a scan is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanOptions {
+    /// Which findings leave a skill out.
+    pub level: Level,
+    /// Folders below a root that are entered.
+    pub depth_max: usize,
+    /// Folders that one scan enters.
+    pub folders_max: usize,
+    /// Whether `.gitignore` and `.ignore` files at and below a root count.
+    pub ignore_files: bool,
+}
+
+impl Default for ScanOptions {
+    fn default() -> Self {
+        ScanOptions {
+            level: Level::Lenient,
+            depth_max: DEPTH_MAX,
+            folders_max: FOLDERS_MAX,
+            ignore_files: true,
+        }
+    }
+}
 
 /// Reads all skills under `roots`, in order of precedence. A catalog without
 /// skills is a result too; [`Catalog::require_skills`] makes it an error.
@@ -36,215 +65,198 @@ pub const FOLDERS_MAX: usize = 20_000;
 /// [`Error::NoRoots`] without roots; [`Error::Root`] when a root is no readable
 /// folder. Anything wrong further down is a diagnostic of the catalog.
 pub fn scan(roots: &[PathBuf]) -> Result<Catalog, Error> {
-    if roots.is_empty() {
-        return Err(Error::NoRoots);
-    }
-    let mut seen = Seen::default();
-    let mut skills = Vec::new();
-    for root in roots {
-        std::fs::read_dir(root).map_err(|source| Error::Root { path: root.clone(), source })?;
-        let files = seen.skill_files(root);
-        skills.extend(read(root, files, &mut seen.diagnostics));
-    }
-    let (skills, shadowed) = without_shadowed(skills);
-    let mut diagnostics = seen.diagnostics;
-    diagnostics.extend(shadowed);
-    Ok(Catalog::new(skills, diagnostics, roots.to_vec()))
+    let roots = roots.iter().map(|path| Root::given(path)).collect();
+    Scanner::new(roots, ScanOptions::default()).scan()
 }
 
-/// What the walks have come upon so far.
-#[derive(Default)]
+/// Scans the same roots again and again. A scan that finds nothing changed reads
+/// no file and gives the snapshot of the scan before.
+#[derive(Debug)]
+pub struct Scanner {
+    roots: Vec<Root>,
+    options: ScanOptions,
+    folders: HashMap<PathBuf, FolderMemo>,
+    files: HashMap<PathBuf, FileMemo>,
+    /// What the walk of the last snapshot came upon.
+    seen: Option<Seen>,
+    last: Option<Catalog>,
+    n_read: usize,
+}
+
+/// What a walk came upon.
+#[derive(Debug)]
 struct Seen {
-    folders: HashSet<PathBuf>,
-    diagnostics: Vec<Diagnostic>,
+    findings: Vec<Diagnostic>,
+    /// Files with the index of their root.
+    files: Vec<(usize, PathBuf)>,
 }
 
-impl Seen {
-    /// The skill files under one root, sorted by path.
-    fn skill_files(&mut self, root: &Path) -> Vec<PathBuf> {
-        let walk =
-            WalkDir::new(root).follow_links(true).sort_by_file_name().max_depth(DEPTH_MAX + 2);
-        let mut walk = walk.into_iter();
-        let mut files = Vec::new();
-        while let Some(entry) = walk.next() {
-            match entry {
-                Ok(entry) if entry.file_type().is_dir() => {
-                    if !self.enter(&entry) {
-                        walk.skip_current_dir();
-                    }
-                    if self.folders.len() > FOLDERS_MAX {
-                        let message = format!("the scan stopped after {FOLDERS_MAX} folders");
-                        self.warn(Code::DepthLimit, root, message, "scan a smaller folder");
-                        break;
-                    }
-                }
-                Ok(entry) if entry.file_name().eq_ignore_ascii_case(SKILL_FILE) => {
-                    files.push(entry.into_path());
-                }
-                Ok(_) => {}
-                Err(error) => self.walk_error(root, &error),
-            }
-        }
-        files.sort();
-        self.exact_case_first(files)
-    }
-
-    /// Whether to go into a folder.
-    fn enter(&mut self, entry: &DirEntry) -> bool {
-        let name = entry.file_name().to_string_lossy();
-        // The root itself may have any name: the user chose it.
-        if entry.depth() > 0 && (name.starts_with('.') || name == "node_modules") {
-            return false;
-        }
-        if entry.depth() > DEPTH_MAX {
-            let message = format!("folders more than {DEPTH_MAX} below the root are not searched");
-            let hint = "move the skills up, or scan this folder by itself";
-            self.warn(Code::DepthLimit, entry.path(), message, hint);
-            return false;
-        }
-        if name.eq_ignore_ascii_case(SKILL_FILE) {
-            let message = format!("`{name}` is a folder, not a file");
-            self.warn(Code::Io, entry.path(), message, "make it a file, or rename it");
-            return false;
-        }
-        match entry.path().canonicalize() {
-            Ok(real) => self.folders.insert(real),
-            Err(error) => {
-                let message = format!("the folder cannot be read: {error}");
-                self.warn(Code::Io, entry.path(), message, "check its permissions");
-                false
-            }
+impl Scanner {
+    /// A scanner of `roots`, in order of precedence.
+    pub fn new(roots: Vec<Root>, options: ScanOptions) -> Self {
+        Scanner {
+            roots,
+            options,
+            folders: HashMap::new(),
+            files: HashMap::new(),
+            seen: None,
+            last: None,
+            n_read: 0,
         }
     }
 
-    /// Of files whose names differ in case only, the exact one or else the first.
-    fn exact_case_first(&mut self, files: Vec<PathBuf>) -> Vec<PathBuf> {
-        let is_exact = |file: &Path| file.file_name().is_some_and(|name| name == SKILL_FILE);
-        let exact: HashSet<PathBuf> = files
-            .iter()
-            .filter(|file| is_exact(file))
-            .filter_map(|file| file.parent().map(Path::to_owned))
-            .collect();
-        let mut kept: Vec<PathBuf> = Vec::new();
-        for file in files {
-            let folder = file.parent().unwrap_or(Path::new(""));
-            if !is_exact(&file) {
-                let hint = "rename the file to `SKILL.md`: other programs do not find it";
-                let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let taken = exact.contains(folder)
-                    || kept.last().is_some_and(|last| last.parent() == Some(folder));
-                let message = if taken {
-                    format!("`{name}` is ignored beside another skill file")
-                } else {
-                    format!("the file is called `{name}`")
-                };
-                self.warn(Code::FilenameCase, &file, message, hint);
-                if taken {
-                    continue;
+    /// The roots, in order of precedence.
+    pub fn roots(&self) -> &[Root] {
+        &self.roots
+    }
+
+    /// The folders that the last scan entered: what has to be watched.
+    pub fn folders(&self) -> impl Iterator<Item = &Path> {
+        self.folders.keys().map(PathBuf::as_path)
+    }
+
+    /// Files that the last scan read, since they were new or changed.
+    pub fn n_read(&self) -> usize {
+        self.n_read
+    }
+
+    /// The skills as they are now.
+    ///
+    /// # Errors
+    /// As [`scan`]. A root that need not exist is no error when it does not.
+    pub fn scan(&mut self) -> Result<Catalog, Error> {
+        if self.roots.is_empty() {
+            return Err(Error::NoRoots);
+        }
+        let mut walk = Walk::new(&self.options, std::mem::take(&mut self.folders));
+        let mut found: Vec<(usize, PathBuf)> = Vec::new();
+        let mut failed = None;
+        for (at, root) in self.roots.iter().enumerate() {
+            match walk.root(&root.path) {
+                Ok(files) => found.extend(files.into_iter().map(|file| (at, file))),
+                Err(error) if root.is_missing(&error) => {}
+                Err(source) => {
+                    failed = Some(Error::Root { path: root.path.clone(), source });
+                    break;
                 }
             }
-            kept.push(file);
         }
-        kept
+        let findings = walk.findings;
+        self.folders = walk.kept;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let outcome = read_all(&found, &mut self.files);
+        self.n_read = outcome.n_read;
+        let is_same =
+            self.seen.as_ref().is_some_and(|seen| seen.findings == findings && seen.files == found);
+        if let Some(last) = &self.last
+            && is_same
+            && !outcome.has_changed
+        {
+            return Ok(last.clone());
+        }
+        let catalog = self.assemble(&findings, &found);
+        self.seen = Some(Seen { findings, files: found });
+        self.last = Some(catalog.clone());
+        Ok(catalog)
     }
 
-    fn walk_error(&mut self, root: &Path, error: &walkdir::Error) {
-        // A link to a folder that contains it is an ordinary thing to leave alone,
-        // and a dangling link is not a skill.
-        let missing = error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::NotFound);
-        if error.loop_ancestor().is_none() && !missing {
-            let path = error.path().unwrap_or(root).to_owned();
-            let message = format!("cannot be read: {error}");
-            self.warn(Code::Io, &path, message, "check its permissions");
+    /// Puts what was read together.
+    fn assemble(&mut self, findings: &[Diagnostic], found: &[(usize, PathBuf)]) -> Catalog {
+        let level = self.options.level;
+        let mut diagnostics: Vec<Diagnostic> = findings.to_vec();
+        let mut skills = Vec::new();
+        for (at, file) in found {
+            let memo = self.files.get_mut(file).expect("every file found has been read");
+            diagnostics.extend(memo.findings.iter().cloned().map(|finding| finding.at(level)));
+            let is_refused =
+                memo.findings.iter().any(|finding| level == Level::Strict && finding.breaks_spec());
+            if let Some(skill) = &mut memo.skill
+                && !is_refused
+            {
+                set_root(skill, &self.roots[*at].path);
+                skills.push((*at, skill.clone()));
+            }
         }
-    }
-
-    fn warn(&mut self, code: Code, path: &Path, message: String, hint: &str) {
-        self.diagnostics.push(Diagnostic {
-            code,
-            severity: Severity::Warning,
-            path: path.to_owned(),
-            line: None,
-            message,
-            hint: hint.to_owned(),
-        });
+        let nested = with_ids(skills);
+        let (skills, shadowed) = without_shadowed(nested);
+        diagnostics.extend(shadowed);
+        let roots = self.roots.iter().map(|root| root.path.clone()).collect();
+        Catalog::shared(skills, diagnostics, roots)
     }
 }
 
-/// Reads the skill files of one root and gives nested skills their identifiers.
-/// `files` is sorted, so that an enclosing skill comes before those inside it
-/// once its folder is looked up by ancestry.
-fn read(root: &Path, files: Vec<PathBuf>, diagnostics: &mut Vec<Diagnostic>) -> Vec<Skill> {
-    let mut skills = Vec::new();
-    for file in files {
-        match read_file(&file) {
-            Ok(Parsed { mut skill, warnings }) => {
-                diagnostics.extend(warnings);
-                root.clone_into(&mut skill.root);
-                skills.push(skill);
-            }
-            Err(finding) => diagnostics.push(finding),
-        }
+/// Sets what depends on the root, and copies a shared skill only to change it.
+fn set_root(skill: &mut Arc<Skill>, root: &Path) {
+    if skill.root != root {
+        root.clone_into(&mut Arc::make_mut(skill).root);
     }
+}
+
+/// Gives nested skills their identifiers. The result is sorted by root and path.
+fn with_ids(mut skills: Vec<(usize, Arc<Skill>)>) -> Vec<Arc<Skill>> {
     // Shallow folders first: the identifier of the enclosing skill must be final.
-    skills.sort_by_key(|skill: &Skill| skill.folder.components().count());
-    let mut ids: HashMap<PathBuf, String> = HashMap::new();
-    for skill in &mut skills {
-        skill.parent = skill.folder.ancestors().skip(1).find_map(|outer| ids.get(outer)).cloned();
-        if let Some(parent) = &skill.parent {
-            skill.id = format!("{parent}/{}", skill.name);
+    skills.sort_by_key(|(root, skill)| (*root, skill.folder.components().count()));
+    let mut ids: HashMap<usize, HashMap<PathBuf, String>> = HashMap::new();
+    for (root, skill) in &mut skills {
+        let root_path = &skill.root;
+        let mut outer =
+            skill.folder.ancestors().skip(1).take_while(|dir| dir.starts_with(root_path));
+        let parent = outer.find_map(|outer| ids.get(root)?.get(outer)).cloned();
+        let id = match &parent {
+            Some(parent) => format!("{parent}/{}", skill.name),
+            None => skill.name.clone(),
+        };
+        if skill.parent != parent || skill.id != id {
+            let skill = Arc::make_mut(skill);
+            (skill.parent, skill.id) = (parent, id);
         }
-        ids.insert(skill.folder.clone(), skill.id.clone());
+        ids.entry(*root).or_default().insert(skill.folder.clone(), skill.id.clone());
     }
-    skills.sort_by(|a, b| a.file.cmp(&b.file));
-    skills
-}
-
-fn read_file(file: &Path) -> Result<Parsed, Diagnostic> {
-    let failed = |error: io::Error| Diagnostic {
-        code: Code::Io,
-        severity: Severity::Error,
-        path: file.to_owned(),
-        line: None,
-        message: format!("the file cannot be read: {error}"),
-        hint: "check that it exists and is readable".to_owned(),
-    };
-    let handle = File::open(file).map_err(failed)?;
-    let bytes = handle.metadata().map_err(failed)?.len();
-    if bytes > FILE_BYTES_MAX {
-        return Err(too_large(file, bytes));
-    }
-    // A file may grow between the check and the read.
-    let mut content = Vec::with_capacity(bytes as usize);
-    handle.take(FILE_BYTES_MAX + 1).read_to_end(&mut content).map_err(failed)?;
-    parse(&content, file)
+    skills.sort_by(|(root_a, a), (root_b, b)| (root_a, &a.file).cmp(&(root_b, &b.file)));
+    skills.into_iter().map(|(_, skill)| skill).collect()
 }
 
 /// Keeps the first skill of each identifier. Copies with equal bytes collapse
-/// without a word; others are reported.
-fn without_shadowed(skills: Vec<Skill>) -> (Vec<Skill>, Vec<Diagnostic>) {
-    let mut kept: Vec<Skill> = Vec::with_capacity(skills.len());
-    let mut at: HashMap<String, usize> = HashMap::new();
+/// without a word; others are reported. What is nested in a skill that was not
+/// kept is not kept either: it belongs to another version of the outer one.
+fn without_shadowed(skills: Vec<Arc<Skill>>) -> (Vec<Arc<Skill>>, Vec<Diagnostic>) {
+    let mut kept: Vec<Arc<Skill>> = Vec::with_capacity(skills.len());
+    let mut at: HashMap<String, usize> = HashMap::with_capacity(skills.len());
     let mut diagnostics = Vec::new();
-    for skill in skills {
-        let Some(&first) = at.get(&skill.id) else {
-            at.insert(skill.id.clone(), kept.len());
-            kept.push(skill);
-            continue;
+    for skill in by_depth(skills) {
+        let outer = skill.parent.as_ref().and_then(|parent| at.get(parent));
+        let is_inside = outer.is_none_or(|&outer| skill.folder.starts_with(&kept[outer].folder));
+        let first = at.get(&skill.id).map(|&first| kept[first].clone());
+        let first = match (first, is_inside) {
+            (None, true) => {
+                at.insert(skill.id.clone(), kept.len());
+                kept.push(skill);
+                continue;
+            }
+            (Some(first), _) => first,
+            (None, false) => kept[*outer.expect("only a nested skill is outside")].clone(),
         };
-        let first = &kept[first];
         if first.digest != skill.digest {
             diagnostics.push(Diagnostic {
                 code: Code::Shadowed,
                 severity: Severity::Warning,
-                path: skill.file,
+                path: skill.file.clone(),
                 line: None,
+                column: None,
                 message: format!("`{}` is already taken by `{}`", first.id, first.file.display()),
                 hint: "rename one of the two skills".to_owned(),
             });
         }
     }
     (kept, diagnostics)
+}
+
+/// Outer skills before those inside them, and otherwise in the order given.
+fn by_depth(mut skills: Vec<Arc<Skill>>) -> Vec<Arc<Skill>> {
+    skills.sort_by_key(|skill| skill.id.matches('/').count());
+    skills
 }
 
 #[cfg(test)]

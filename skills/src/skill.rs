@@ -5,6 +5,9 @@
 
 use std::path::PathBuf;
 
+use crate::DESCRIPTION_CHARS_MAX;
+use crate::text::one_line;
+
 /// One skill. Read by [`parse`](crate::parse), placed by [`scan`](crate::scan).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
@@ -23,6 +26,19 @@ pub struct Skill {
     pub front_matter: String,
     /// Keys of the front matter, in the order written.
     pub fields: Vec<String>,
+    /// Licence, as written.
+    pub license: Option<String>,
+    /// What the skill needs around it, as written.
+    pub compatibility: Option<String>,
+    /// Pairs of the author's own, values as written.
+    pub metadata: Vec<(String, String)>,
+    /// Tools that the skill wants to use: a wish, which grants nothing.
+    pub allowed_tools: Vec<String>,
+    /// Fields that the specification does not know, with their values as
+    /// written, in the order written.
+    pub extra: Vec<(String, String)>,
+    /// Who may activate it.
+    pub invocable: Invocable,
     /// The skill's folder; empty for a skill that has no file.
     pub folder: PathBuf,
     /// The skill's file; empty for a skill that has no file.
@@ -33,6 +49,22 @@ pub struct Skill {
     pub parent: Option<String>,
     /// BLAKE3 of the file's bytes: equal digests are equal skills.
     pub digest: [u8; 32],
+}
+
+/// Who may activate a skill. A field that many clients know and the
+/// specification does not; where it says nothing, everyone may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Invocable {
+    /// The model: it is told of the skill (`disable-model-invocation: false`).
+    pub by_model: bool,
+    /// The user, by name (`user-invocable: true`).
+    pub by_user: bool,
+}
+
+impl Default for Invocable {
+    fn default() -> Self {
+        Invocable { by_model: true, by_user: true }
+    }
 }
 
 impl Skill {
@@ -47,12 +79,23 @@ impl Skill {
             body_line: 1,
             front_matter: String::new(),
             fields: Vec::new(),
+            license: None,
+            compatibility: None,
+            metadata: Vec::new(),
+            allowed_tools: Vec::new(),
+            extra: Vec::new(),
+            invocable: Invocable::default(),
             folder: PathBuf::new(),
             file: PathBuf::new(),
             root: PathBuf::new(),
             parent: None,
             digest: *blake3::hash(text.as_bytes()).as_bytes(),
         }
+    }
+
+    /// The description on one line, as a catalog shows it before escaping.
+    pub fn one_line_description(&self) -> String {
+        one_line(&self.description, DESCRIPTION_CHARS_MAX)
     }
 
     /// The digest as 64 lower-case hexadecimal digits.

@@ -14,7 +14,7 @@
 //!
 //! **Refuses:** to pick a skill on words that fit any request.
 
-use super::index::{Index, SearchText, SkillWords, UnitWords, WordId};
+use super::index::{Index, SearchText, SkillWords, WordId};
 use super::query::{Strength, Term, terms};
 use super::{Choice, ChooseSkill, Pick};
 use crate::{Catalog, Error, SkillIdx};
@@ -87,17 +87,26 @@ impl Bm25Chooser {
     /// All skills that have a word of the request, best first. Those below the
     /// threshold are among them, behind those above it.
     pub fn rank(&self, request: &str) -> Vec<Match> {
+        self.search(request, usize::MAX)
+    }
+
+    /// The best skills of [`Bm25Chooser::rank`], at most `n_max`.
+    pub fn search(&self, request: &str, n_max: usize) -> Vec<Match> {
         let query = Query::new(&self.index, terms(request));
-        let bm25 = self.index.bm25(&query.strong_words());
-        let mut matches: Vec<Match> = (self.index.skills.iter().enumerate())
-            .filter_map(|(at, skill)| query.match_skill(SkillIdx(at), skill, bm25[at]))
-            .collect();
-        let fits = |found: &Match| found.evidence >= self.evidence_min;
-        matches.sort_by(|a, b| {
+        let mut scored = query.score(&self.index);
+        let fits = |found: &Scored| found.evidence >= self.evidence_min;
+        let order = |a: &Scored, b: &Scored| {
             let order = fits(b).cmp(&fits(a)).then(b.score.total_cmp(&a.score));
             order.then(a.skill.cmp(&b.skill))
-        });
-        matches
+        };
+        if n_max < scored.len() {
+            if n_max > 0 {
+                scored.select_nth_unstable_by(n_max - 1, order);
+            }
+            scored.truncate(n_max);
+        }
+        scored.sort_by(order);
+        scored.iter().map(|found| query.matched(&self.index, found)).collect()
     }
 
     fn pick(&self, best: &Match, next: Option<&Match>) -> Pick {
@@ -140,7 +149,8 @@ impl ChooseSkill for Bm25Chooser {
         if !catalog.is_same(&self.catalog) {
             return Self::with(catalog, self.text, self.evidence_min).choose(request, catalog);
         }
-        let matches = self.rank(request);
+        // The second is named beside the first.
+        let matches = self.search(request, 2);
         Ok(match matches.first() {
             Some(best) if best.evidence >= self.evidence_min => {
                 Choice::Picks(vec![self.pick(best, matches.get(1))])
@@ -160,6 +170,8 @@ struct QueryTerm {
     term: Term,
     /// Spellings that this index can have, as numbers of their words.
     spellings: Vec<Vec<WordId>>,
+    /// Skills that have some spelling, in their order.
+    skills: Vec<u32>,
     /// Inverse document frequency, lowered for weak words.
     weight: f32,
 }
@@ -173,6 +185,16 @@ impl QueryTerm {
     fn is_strong(&self) -> bool {
         self.term.strength == Strength::Strong
     }
+}
+
+/// A skill that has a strong word of a request.
+#[derive(Debug, Clone, Copy)]
+struct Scored {
+    skill: u32,
+    /// The best line, as an index of the skill's units.
+    unit: u32,
+    evidence: f32,
+    score: f32,
 }
 
 /// A request, looked up in one index.
@@ -190,86 +212,181 @@ impl Query {
     }
 
     /// The strong words in all their spellings, for BM25.
-    fn strong_words(&self) -> String {
+    fn strong_words(&self, index: &Index) -> Vec<WordId> {
         let strong = self.terms.iter().filter(|term| term.is_strong());
         // A compound's parts are words of many other things: only the whole counts.
-        let whole = |term: &QueryTerm| {
-            let mut words = vec![term.term.word.clone()];
+        let whole = strong.flat_map(|term| {
             let joined = term.term.spellings.iter().skip(1).filter(|stems| stems.len() == 1);
-            words.extend(joined.map(|stems| stems[0].clone()));
-            words
-        };
-        let mut words: Vec<String> = strong.flat_map(whole).collect();
-        words.sort();
+            term.term.spellings.first().into_iter().chain(joined)
+        });
+        let mut words: Vec<WordId> = whole.filter_map(|stems| index.id(&stems[0])).collect();
+        words.sort_unstable();
         words.dedup();
-        words.join(" ")
+        words
     }
 
-    /// What one skill has of the request; `None` without a strong word.
-    fn match_skill(&self, skill: SkillIdx, words: &SkillWords, bm25: f32) -> Option<Match> {
-        let hits: Vec<&QueryTerm> =
-            self.terms.iter().filter(|term| term.is_in(|id| words.all.contains(&id))).collect();
-        if !hits.iter().any(|term| term.is_strong()) {
-            return None;
-        }
-        let base: Vec<f32> = hits.iter().map(|term| base_weight(term, words)).collect();
-        let mut best: Option<(f32, &UnitWords)> = None;
-        for unit in &words.units {
-            let evidence = unit_evidence(&hits, &base, unit, words);
-            if evidence > best.map_or(0.0, |(evidence, _)| evidence) {
-                best = Some((evidence, unit));
+    /// All skills that have a strong word, in the order of the catalog.
+    fn score(&self, index: &Index) -> Vec<Scored> {
+        let bm25 = index.bm25(&self.strong_words(index));
+        let is_asked = self.asked(index);
+        let mut hits: Vec<Hit<'_>> = Vec::new();
+        let mut scored = Vec::new();
+        let by_skill = self.by_skill(index.skills.len());
+        for (skill, terms) in by_skill.iter() {
+            let words = &index.skills[skill];
+            let terms = terms.iter().map(|&term| &self.terms[term as usize]);
+            if !terms.clone().any(QueryTerm::is_strong) {
+                continue;
+            }
+            hits.clear();
+            hits.extend(terms.map(|term| Hit::new(term, words)));
+            let mut best = (0.0, None);
+            for (at, unit) in words.units.iter().enumerate() {
+                // Most lines have no word of the request.
+                if !unit.words.iter().any(|&word| is_asked[word as usize]) {
+                    continue;
+                }
+                let evidence = unit_evidence(&hits, at, words);
+                if evidence > best.0 {
+                    best = (evidence, Some(at as u32));
+                }
+            }
+            if let (evidence, Some(unit)) = best {
+                let evidence = evidence / self.mass;
+                let score = evidence + BM25_SHARE * bm25[skill] / self.mass;
+                scored.push(Scored { skill: skill as u32, unit, evidence, score });
             }
         }
-        let (evidence, unit) = best?;
-        let evidence = evidence / self.mass;
-        Some(Match {
-            skill,
-            score: evidence + BM25_SHARE * bm25 / self.mass,
-            evidence,
+        scored
+    }
+
+    /// For every word of the index whether it is in some spelling of a strong term.
+    fn asked(&self, index: &Index) -> Vec<bool> {
+        let mut is_asked = vec![false; index.n_words()];
+        for term in self.terms.iter().filter(|term| term.is_strong()) {
+            for &word in term.spellings.iter().flatten() {
+                is_asked[word as usize] = true;
+            }
+        }
+        is_asked
+    }
+
+    /// For each skill the terms that it has, as indices.
+    fn by_skill(&self, n_skills: usize) -> BySkill {
+        let mut ends = vec![0_u32; n_skills + 1];
+        for &skill in self.terms.iter().flat_map(|term| &term.skills) {
+            ends[skill as usize + 1] += 1;
+        }
+        for at in 0..n_skills {
+            ends[at + 1] += ends[at];
+        }
+        let mut next = ends.clone();
+        let mut terms = vec![0_u32; ends[n_skills] as usize];
+        for (at, term) in self.terms.iter().enumerate() {
+            for &skill in &term.skills {
+                let place = &mut next[skill as usize];
+                terms[*place as usize] = at as u32;
+                *place += 1;
+            }
+        }
+        BySkill { ends, terms }
+    }
+
+    /// A scored skill in words.
+    fn matched(&self, index: &Index, found: &Scored) -> Match {
+        let unit = &index.skills[found.skill as usize].units[found.unit as usize];
+        Match {
+            skill: SkillIdx(found.skill as usize),
+            score: found.score,
+            evidence: found.evidence,
             line: (unit.line > 0).then_some(unit.line),
             heading: unit.title.clone(),
-            words: (hits.iter())
+            words: (self.terms.iter())
                 .filter(|term| term.is_in(|id| unit.words.binary_search(&id).is_ok()))
                 .map(|term| term.term.word.clone())
                 .collect(),
-        })
+        }
     }
 }
 
 fn weigh(index: &Index, term: Term) -> QueryTerm {
     let known = |stems: &Vec<String>| stems.iter().map(|stem| index.id(stem)).collect();
     let spellings: Vec<Vec<WordId>> = term.spellings.iter().filter_map(known).collect();
-    let mut term = QueryTerm { term, spellings, weight: 0.0 };
-    let n_with =
-        index.skills.iter().filter(|skill| term.is_in(|id| skill.all.contains(&id))).count() as f32;
+    let skills = with_any(index, &spellings);
+    let n_with = skills.len() as f32;
     let n_skills = index.skills.len() as f32 + SUPPOSED_SKILLS;
     let idf = (1.0 + (n_skills - n_with + 0.5) / (n_with + 0.5)).ln();
-    term.weight = if term.is_strong() { idf } else { idf * WEAK_SHARE };
-    term
+    let weight = if term.strength == Strength::Strong { idf } else { idf * WEAK_SHARE };
+    QueryTerm { term, spellings, skills, weight }
 }
 
-/// What a term counts for a line that does not have it.
-fn base_weight(term: &QueryTerm, words: &SkillWords) -> f32 {
-    if term.is_in(|id| words.name.contains(&id)) {
-        IN_NAME
-    } else if term.is_in(|id| words.units[0].words.binary_search(&id).is_ok()) {
-        IN_DESCRIPTION
-    } else {
-        IN_BODY
+/// The skills that have all words of some spelling, in their order.
+fn with_any(index: &Index, spellings: &[Vec<WordId>]) -> Vec<u32> {
+    let mut skills = Vec::new();
+    for spelling in spellings {
+        let Some((first, others)) = spelling.split_first() else { continue };
+        let having = index.postings(*first).iter().map(|posting| posting.skill);
+        skills.extend(having.filter(|&skill| others.iter().all(|&word| index.has(skill, word))));
+    }
+    if spellings.len() > 1 {
+        skills.sort_unstable();
+        skills.dedup();
+    }
+    skills
+}
+
+/// Terms by skill, in one piece of memory.
+struct BySkill {
+    /// Where the terms of each skill start; one more than there are skills.
+    ends: Vec<u32>,
+    terms: Vec<u32>,
+}
+
+impl BySkill {
+    /// The skills that have any term, in order.
+    fn iter(&self) -> impl Iterator<Item = (usize, &[u32])> {
+        let bounds = self.ends.windows(2).enumerate();
+        let parts = bounds.map(|(at, bound)| (at, bound[0] as usize..bound[1] as usize));
+        parts.filter(|(_, part)| !part.is_empty()).map(|(at, part)| (at, &self.terms[part]))
+    }
+}
+
+/// A term that a skill has.
+struct Hit<'q> {
+    term: &'q QueryTerm,
+    /// What it counts for a line that does not have it.
+    base: f32,
+    /// Whether name and description have it.
+    is_in_first: bool,
+}
+
+impl<'q> Hit<'q> {
+    fn new(term: &'q QueryTerm, words: &SkillWords) -> Self {
+        let is_in = |words: &[WordId]| term.is_in(|id| words.binary_search(&id).is_ok());
+        let is_in_first = is_in(&words.units[0].words);
+        let base = match is_in_first {
+            // Words of the name are among those of the first unit.
+            true if is_in(&words.name) => IN_NAME,
+            true => IN_DESCRIPTION,
+            false => IN_BODY,
+        };
+        Hit { term, base, is_in_first }
     }
 }
 
 /// Weight of the request that one line covers; 0 for a line without any strong
 /// word of it.
-fn unit_evidence(hits: &[&QueryTerm], base: &[f32], unit: &UnitWords, words: &SkillWords) -> f32 {
+fn unit_evidence(hits: &[Hit<'_>], at: usize, words: &SkillWords) -> f32 {
+    let unit = &words.units[at];
     let in_unit = |id| unit.words.binary_search(&id).is_ok();
     let heading = unit.heading.map(|at| &words.units[at]);
     let in_heading = |id| heading.is_some_and(|above| above.words.binary_search(&id).is_ok());
     let mut covered = 0.0;
     let mut n_in_unit: u32 = 0;
     let mut n_meeting: u32 = 0;
-    for (term, &base) in hits.iter().zip(base) {
-        let (share, meets) = if term.is_in(in_unit) {
+    for &Hit { term, base, is_in_first } in hits {
+        let is_in_unit = if at == 0 { is_in_first } else { term.is_in(in_unit) };
+        let (share, meets) = if is_in_unit {
             n_in_unit += u32::from(term.is_strong());
             (1.0, true)
         } else if term.is_in(in_heading) {

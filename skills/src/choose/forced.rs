@@ -11,6 +11,9 @@ use crate::{Catalog, Error, SkillIdx};
 
 /// Names listed for one that does not exist.
 const NEAR_MAX: usize = 3;
+/// Longest name that is compared with others, in characters: the work grows with
+/// its square.
+const NAME_CHARS_COMPARED: usize = 128;
 
 /// Chooses the skills of the given names, whatever the request says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,21 +82,25 @@ fn is_name_char(c: char) -> bool {
     c == '-' || c == '/' || c == '_' || (c.is_alphanumeric() && !c.is_uppercase())
 }
 
-/// Identifiers that resemble a name, nearest first: few edits away, or one
-/// within the other.
+/// Identifiers that resemble a name, nearest first.
 pub(crate) fn near_names(name: &str, catalog: &Catalog) -> Vec<String> {
+    near(name, catalog.skills().iter().map(|skill| (skill.id.as_str(), skill.name.as_str())))
+}
+
+/// Of known identifiers, each with its last part, those that resemble a name,
+/// nearest first: few edits away, or one within the other.
+pub(crate) fn near<'k>(name: &str, known: impl Iterator<Item = (&'k str, &'k str)>) -> Vec<String> {
     let name = name.to_lowercase();
     let n_chars = name.chars().count();
-    if n_chars < 3 {
+    if !(3..=NAME_CHARS_COMPARED).contains(&n_chars) {
         return Vec::new();
     }
     let mut near: Vec<(usize, &str)> = Vec::new();
-    for skill in catalog.skills() {
-        let edits = [skill.id.as_str(), skill.name.as_str()].map(|known| edits(&name, known));
-        let edits = edits[0].min(edits[1]);
-        let within = skill.name.contains(&name) || name.contains(&skill.name);
+    for (id, last) in known {
+        let edits = edits(&name, id).min(edits(&name, last));
+        let within = last.contains(&name) || name.contains(last);
         if edits <= (n_chars / 3).max(1) || within {
-            near.push((edits, &skill.id));
+            near.push((edits, id));
         }
     }
     near.sort_by_key(|&(edits, id)| (edits, Reverse(id.starts_with(&name)), id));

@@ -43,6 +43,7 @@ static WEAK_STEMS: LazyLock<HashSet<String>> =
     LazyLock::new(|| WEAK.split_whitespace().map(stem).collect());
 
 /// The lower-case words of a text, without stop words.
+#[cfg(test)]
 pub(super) fn words(text: &str) -> Vec<String> {
     all_words(text).into_iter().filter(|word| !is_stop(word)).collect()
 }
@@ -50,11 +51,41 @@ pub(super) fn words(text: &str) -> Vec<String> {
 /// The lower-case words of a text, stop words included. `isn't` is one word
 /// without its ending; `pool.max` and `svc_siphon` are two words each.
 pub(super) fn all_words(text: &str) -> Vec<String> {
-    text.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '\u{2019}')
-        .filter_map(|word| word.split(['\'', '\u{2019}']).find(|part| !part.is_empty()))
-        .map(str::to_lowercase)
-        .filter(|word| word.chars().count() <= WORD_CHARS_MAX)
-        .collect()
+    let mut words = Vec::new();
+    Splitter::default().each(text, |word| words.push(word.to_owned()));
+    words
+}
+
+/// Splits texts into words; keeps room for one word in lower case.
+#[derive(Debug, Default)]
+pub(super) struct Splitter {
+    lower: String,
+}
+
+impl Splitter {
+    /// Calls `take` with each lower-case word of a text, as [`all_words`] gives them.
+    pub(super) fn each(&mut self, text: &str, mut take: impl FnMut(&str)) {
+        for word in text.split(|c: char| !c.is_alphanumeric() && !is_apostrophe(c)) {
+            let Some(word) = word.split(is_apostrophe).find(|part| !part.is_empty()) else {
+                continue;
+            };
+            let is_lower = word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+            let word = if is_lower {
+                word
+            } else {
+                self.lower.clear();
+                self.lower.extend(word.chars().flat_map(char::to_lowercase));
+                &self.lower
+            };
+            if word.len() <= WORD_CHARS_MAX || word.chars().count() <= WORD_CHARS_MAX {
+                take(word);
+            }
+        }
+    }
+}
+
+fn is_apostrophe(c: char) -> bool {
+    c == '\'' || c == '\u{2019}'
 }
 
 /// Whether a lower-case word is dropped: a stop word, or a single letter.

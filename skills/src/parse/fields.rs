@@ -1,240 +1,211 @@
-//! The fields of the front matter, from YAML.
+//! The fields of the front matter, typed.
 //!
-//! **Invariant:** a scalar keeps its spelling (`1.10` stays `1.10`), and the
-//! YAML parser runs under a budget, so that no front matter can make it run
-//! long or grow large.
+//! **Invariant:** a value keeps its spelling, and every key that was written is
+//! among the fields, known to the specification or not.
 //!
 //! **Refuses:** anything but a mapping at the top.
 
-use std::fmt;
-
-use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-
+use super::recover::recover;
 use crate::Code;
+use crate::yaml::{self, Fault, Node, Value};
 
-/// YAML events of one front matter: a few hundred are normal.
-const EVENTS_MAX: usize = 20_000;
-/// Nesting of one front matter: three levels are normal.
-const DEPTH_MAX: usize = 32;
-/// Aliases and anchors of one front matter: none are normal.
-const ALIASES_MAX: usize = 64;
+/// One field: a key and what stands after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Field {
+    pub(super) key: String,
+    /// Line of the front matter, counted from 1.
+    pub(super) line: u32,
+    pub(super) content: Content,
+}
+
+/// The value of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Nothing was given.
+    Null,
+    /// One text, in its spelling.
+    Text(String),
+    /// Several texts; `source` is how they were written.
+    List { items: Vec<Content>, source: String },
+    /// Pairs; `source` is how they were written.
+    Map { entries: Vec<(String, Content)>, source: String },
+}
+
+impl Content {
+    /// The value as one text: lists and mappings as they were written.
+    pub(super) fn text(&self) -> Option<&str> {
+        match self {
+            Content::Null => None,
+            Content::Text(text) => Some(text),
+            Content::List { source, .. } | Content::Map { source, .. } => Some(source),
+        }
+    }
+
+    fn from_yaml(value: Value, text: &str) -> Self {
+        let source = || text[value.source.clone()].trim().to_owned();
+        match value.node {
+            Node::Null { .. } => Content::Null,
+            Node::Scalar(text) => Content::Text(text),
+            Node::List(items) => {
+                let source = source();
+                let items = items.into_iter().map(|item| Content::from_yaml(item, text)).collect();
+                Content::List { items, source }
+            }
+            Node::Map(entries) => {
+                let source = source();
+                let pair = |entry: yaml::Entry| (entry.key, Content::from_yaml(entry.value, text));
+                Content::Map { entries: entries.into_iter().map(pair).collect(), source }
+            }
+        }
+    }
+}
 
 /// What the front matter says.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Fields {
-    pub(super) name: Option<String>,
-    pub(super) description: Option<String>,
-    pub(super) compatibility: Option<String>,
-    /// All keys, in the order written, repetitions included.
-    pub(super) keys: Vec<String>,
-    /// Whether the YAML was invalid and [`recover`] read it.
-    pub(super) recovered: bool,
-    /// The front matter's lines that start with a key, for [`Fields::line_of`].
-    key_lines: Vec<(String, u32)>,
+    /// All fields, in the order written, repetitions included.
+    pub(super) all: Vec<Field>,
+    /// The line and the fault for which [`recover`] read it instead.
+    pub(super) recovered: Option<(u32, String)>,
+    /// Whether anchors or aliases occur.
+    pub(super) has_anchors: bool,
 }
 
 /// Why the fields cannot be read; `line` counts from the front matter's first.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FieldError {
     pub(super) code: Code,
-    pub(super) line: Option<u32>,
+    pub(super) line: u32,
+    pub(super) column: Option<u32>,
     pub(super) message: String,
 }
 
 impl Fields {
     /// Reads the text between the `---` lines.
     pub(super) fn read(front_matter: &str) -> Result<Self, FieldError> {
-        let mut fields = match from_yaml(front_matter) {
-            Ok(Top::Mapping(fields)) => fields,
-            Ok(Top::Other(found)) => {
-                return Err(FieldError {
-                    code: Code::NotAMapping,
-                    line: Some(1),
-                    message: format!("the front matter is {found}, not a mapping"),
-                });
-            }
-            Err(error) if error.code == Code::YamlUnparseable => {
-                recover(front_matter).ok_or(error)?
-            }
-            Err(error) => return Err(error),
+        let error = match from_yaml(front_matter) {
+            Ok(fields) => return Ok(fields),
+            Err(error) => error,
         };
-        fields.key_lines = front_matter
-            .lines()
-            .enumerate()
-            .filter_map(|(at, line)| Some((key_of(line)?.0.to_owned(), at as u32 + 2)))
-            .collect();
-        Ok(fields)
+        if error.code != Code::YamlUnparseable {
+            return Err(error);
+        }
+        match recover(front_matter) {
+            Some(all) => {
+                Ok(Fields { all, recovered: Some((error.line, error.message)), has_anchors: false })
+            }
+            None => Err(error),
+        }
     }
 
-    /// Line of the file on which a key is, or the front matter's first line.
+    /// The field of a key; of several the last, as YAML readers do.
+    pub(super) fn get(&self, key: &str) -> Option<&Field> {
+        self.all.iter().rfind(|field| field.key == key)
+    }
+
+    /// Line of the front matter on which a key is, or the first.
     pub(super) fn line_of(&self, key: &str) -> u32 {
-        self.key_lines.iter().rfind(|(found, _)| found == key).map_or(1, |&(_, line)| line)
+        self.get(key).map_or(1, |field| field.line)
     }
 }
 
-/// A `key: value` line without indent.
-fn key_of(line: &str) -> Option<(&str, &str)> {
-    let (key, value) = line.split_once(':')?;
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    let starts_value = value.is_empty() || value.starts_with([' ', '\t']);
-    (!key.is_empty() && key.chars().all(plain) && starts_value).then(|| (key, value.trim()))
+/// Reads front matter that is YAML.
+pub(super) fn from_yaml(front_matter: &str) -> Result<Fields, FieldError> {
+    let document = yaml::read(front_matter).map_err(|error| FieldError {
+        code: match error.fault {
+            Fault::Syntax => Code::YamlUnparseable,
+            Fault::TooDeep => Code::YamlTooDeep,
+            Fault::Aliases => Code::YamlAlias,
+            Fault::TooLarge => Code::TooLarge,
+        },
+        line: error.line,
+        column: Some(error.column),
+        message: format!("the front matter cannot be read as YAML: {}", error.message),
+    })?;
+    let other = |found: &str| FieldError {
+        code: Code::NotAMapping,
+        line: 1,
+        column: None,
+        message: format!("the front matter is {found}, not a mapping"),
+    };
+    let entries = match document.root.node {
+        // An empty text is an empty mapping that lacks its fields.
+        Node::Null { spelling } if spelling.is_empty() => Vec::new(),
+        Node::Null { .. } | Node::Scalar(_) => return Err(other("a text")),
+        Node::List(_) => return Err(other("a list")),
+        Node::Map(entries) => entries,
+    };
+    let all = entries.into_iter().map(|entry| Field {
+        key: entry.key,
+        line: entry.line,
+        content: Content::from_yaml(entry.value, front_matter),
+    });
+    Ok(Fields { all: all.collect(), recovered: None, has_anchors: document.has_anchors })
 }
 
-/// Reads front matter that is not YAML the way its author meant it: a line
-/// `key: value` without indent starts a field, and indented lines go on with its
-/// text. `None` when any other line is there.
-fn recover(front_matter: &str) -> Option<Fields> {
-    let mut values: Vec<(&str, Vec<&str>)> = Vec::new();
-    for line in front_matter.lines() {
-        let text = line.trim();
-        if text.is_empty() || line.starts_with('#') {
-            continue;
+/// The tools of `allowed-tools`, and how the list departs from the
+/// specification's words apart by blanks.
+pub(super) fn tools(content: &Content) -> (Vec<String>, Option<Code>) {
+    match content {
+        Content::Null => (Vec::new(), None),
+        Content::Text(text) => {
+            let (tools, has_commas) = split_tools(text);
+            (tools, has_commas.then_some(Code::AllowedToolsCommas))
         }
-        if line.starts_with([' ', '\t', '-']) {
-            values.last_mut()?.1.push(text);
-        } else {
-            let (key, value) = key_of(line)?;
-            values.push((key, vec![value]));
+        Content::List { items, .. } => {
+            let texts = items.iter().filter_map(Content::text).map(str::trim);
+            let tools = texts.filter(|text| !text.is_empty()).map(str::to_owned).collect();
+            (tools, Some(Code::AllowedToolsList))
         }
+        Content::Map { source, .. } => (vec![source.clone()], Some(Code::AllowedToolsList)),
     }
-    let mut fields = Fields { recovered: true, ..Fields::default() };
-    for (key, lines) in values {
-        let separator = if lines[0].starts_with('|') { "\n" } else { " " };
-        let is_block = lines[0].starts_with(['|', '>']);
-        let text = lines[usize::from(is_block)..].join(separator);
-        let unquoted = ['"', '\'']
-            .into_iter()
-            .find_map(|quote| text.strip_prefix(quote)?.strip_suffix(quote))
-            .unwrap_or(&text);
-        fields.set(key, Some(unquoted.to_owned()));
-        fields.keys.push(key.to_owned());
-    }
-    Some(fields)
 }
 
-impl Fields {
-    fn set(&mut self, key: &str, value: Option<String>) {
-        match key {
-            "name" => self.name = value,
-            "description" => self.description = value,
-            "compatibility" => self.compatibility = value,
+/// Splits at blanks and commas that are outside parentheses: `Bash(git add:*)`
+/// is one tool.
+fn split_tools(text: &str) -> (Vec<String>, bool) {
+    let mut tools = vec![String::new()];
+    let mut depth = 0_u32;
+    let mut has_commas = false;
+    for c in text.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
             _ => {}
         }
-    }
-}
-
-fn from_yaml(front_matter: &str) -> Result<Top, FieldError> {
-    let options = serde_yaml::options! {
-        budget: serde_yaml::budget! {
-            max_events: EVENTS_MAX,
-            max_nodes: EVENTS_MAX,
-            max_depth: DEPTH_MAX,
-            max_aliases: ALIASES_MAX,
-            max_anchors: ALIASES_MAX,
-            max_documents: 1,
-        },
-        alias_limits: serde_yaml::alias_limits! {
-            max_total_replayed_events: EVENTS_MAX,
-            max_replay_stack_depth: DEPTH_MAX,
-        },
-        duplicate_keys: serde_yaml::DuplicateKeyPolicy::PassThrough,
-        with_snippet: false,
-    };
-    // An empty document is an empty mapping that lacks its fields.
-    if front_matter.trim().is_empty() {
-        return Ok(Top::Mapping(Fields::default()));
-    }
-    serde_yaml::from_str_with_options(front_matter, options).map_err(|error| {
-        let line = error.location().map(|location| location.line() as u32);
-        FieldError { code: code_of(&error), line, message: one_line(&error) }
-    })
-}
-
-fn code_of(error: &serde_yaml::Error) -> Code {
-    use serde_yaml::budget::BudgetBreach;
-    match error {
-        serde_yaml::Error::Budget { breach, .. } => match breach {
-            BudgetBreach::Depth { .. } => Code::YamlTooDeep,
-            BudgetBreach::Aliases { .. } | BudgetBreach::Anchors { .. } => Code::YamlAlias,
-            _ => Code::TooLarge,
-        },
-        serde_yaml::Error::AliasError { .. }
-        | serde_yaml::Error::AliasReplayCounterOverflow { .. }
-        | serde_yaml::Error::AliasReplayLimitExceeded { .. }
-        | serde_yaml::Error::AliasExpansionLimitExceeded { .. }
-        | serde_yaml::Error::AliasReplayStackDepthExceeded { .. } => Code::YamlAlias,
-        _ => Code::YamlUnparseable,
-    }
-}
-
-fn one_line(error: &serde_yaml::Error) -> String {
-    let text = error.to_string();
-    let words: Vec<&str> = text.split_whitespace().collect();
-    format!("the front matter is not valid YAML: {}", words.join(" "))
-}
-
-/// What stands at the top of the front matter.
-enum Top {
-    Mapping(Fields),
-    Other(&'static str),
-}
-
-impl<'de> Deserialize<'de> for Top {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TopVisitor)
-    }
-}
-
-struct TopVisitor;
-
-impl<'de> Visitor<'de> for TopVisitor {
-    type Value = Top;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a mapping")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Top, A::Error> {
-        let mut fields = Fields::default();
-        while let Some(key) = map.next_key::<String>()? {
-            if matches!(key.as_str(), "name" | "description" | "compatibility") {
-                let value = map.next_value::<Option<String>>()?;
-                fields.set(&key, value);
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-            fields.keys.push(key);
+        if depth == 0 && (c == ',' || c.is_whitespace()) {
+            has_commas |= c == ',';
+            tools.push(String::new());
+        } else if let Some(tool) = tools.last_mut() {
+            tool.push(c);
         }
-        Ok(Top::Mapping(fields))
     }
+    tools.retain(|tool| !tool.is_empty());
+    (tools, has_commas)
+}
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Top, A::Error> {
-        while seq.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Top::Other("a list"))
-    }
+/// The pairs of `metadata` as texts, and the key of the first that is none; the
+/// empty key when the whole is no mapping.
+pub(super) fn metadata(content: &Content) -> (Vec<(String, String)>, Option<String>) {
+    let entries = match content {
+        Content::Null => return (Vec::new(), None),
+        Content::Map { entries, .. } => entries,
+        Content::Text(_) | Content::List { .. } => return (Vec::new(), Some(String::new())),
+    };
+    let is_nested =
+        |content: &Content| matches!(content, Content::List { .. } | Content::Map { .. });
+    let nested = entries.iter().find(|(_, content)| is_nested(content));
+    let pair = |(key, content): &(String, Content)| {
+        (key.clone(), content.text().unwrap_or_default().trim().to_owned())
+    };
+    (entries.iter().map(pair).collect(), nested.map(|(key, _)| key.clone()))
+}
 
-    fn visit_unit<E>(self) -> Result<Top, E> {
-        Ok(Top::Mapping(Fields::default()))
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Top, E> {
-        Ok(Top::Other("a text"))
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Top, E> {
-        Ok(Top::Other("a truth value"))
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Top, E> {
-        Ok(Top::Other("a number"))
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Top, E> {
-        Ok(Top::Other("a number"))
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Top, E> {
-        Ok(Top::Other("a number"))
+/// A truth value in any of YAML's spellings.
+pub(super) fn flag(content: &Content) -> Option<bool> {
+    match content.text()?.trim().to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" => Some(true),
+        "false" | "no" | "off" => Some(false),
+        _ => None,
     }
 }

@@ -177,8 +177,7 @@ fn hostile_yaml_is_refused_quickly() {
     let brackets = |n: usize| format!("x: {}{}", "[".repeat(n), "]".repeat(n));
     let deep = |n: usize| with_front(&format!("name: demo-skill\ndescription: x\n{}", brackets(n)));
     assert_eq!(refused(&deep(40)), Code::YamlTooDeep);
-    // The scanner gives up before the budget counts; the field is not needed.
-    assert!(warnings(&deep(5000)).contains(&Code::YamlRecovered));
+    assert_eq!(refused(&deep(5000)), Code::YamlTooDeep);
     let nested: Vec<String> = (0..100).map(|n| format!("{}k:", " ".repeat(n))).collect();
     assert_eq!(refused(&with_front(&format!("name: a\n{}", nested.join("\n")))), Code::YamlTooDeep);
     let mut bomb = vec!["name: a\ndescription: x\na0: &a0 [x,x,x,x,x,x,x,x,x]".to_owned()];

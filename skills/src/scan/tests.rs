@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{DEPTH_MAX, scan};
-use crate::{Catalog, Code, Error, Severity};
+use super::{DEPTH_MAX, ScanOptions, Scanner, scan};
+use crate::{Catalog, Code, Error, Root, Severity};
 
 fn write(root: &Path, path: &str, text: &str) {
     let file = root.join(path);
@@ -106,7 +106,15 @@ fn hidden_folders_and_copies_are_not_walked() {
     skill(root.path(), ".top/a", "Does a.");
     skill(root.path(), ".top/.git/b", "Does b.");
     skill(root.path(), ".top/node_modules/c", "Does c.");
-    assert_eq!(ids(&scan_one(&root.path().join(".top"))), ["a"]);
+    let top = root.path().join(".top");
+    assert_eq!((ids(&scan_one(&top)), codes(&scan_one(&top))), (vec!["a"], Vec::new()));
+    skill(root.path(), ".top/.client/skills/d", "Does d.");
+    skill(root.path(), ".top/.client/skills/e", "Does e.");
+    let catalog = scan_one(&top);
+    assert_eq!(ids(&catalog), ["a"]);
+    let [finding] = catalog.diagnostics() else { panic!("{:?}", catalog.diagnostics()) };
+    assert_eq!((finding.code, &finding.path), (Code::HiddenFolder, &top.join(".client")));
+    assert!(finding.message.contains("holds 2 skills"), "{finding}");
 }
 
 #[test]
@@ -176,4 +184,120 @@ fn symlinks_are_followed_once() {
     assert_eq!(catalog.skills().iter().filter(|skill| skill.name == "x").count(), 1);
     assert_eq!(catalog.skills().iter().filter(|skill| skill.name == "linked").count(), 1);
     assert!(codes(&catalog).is_empty(), "{:?}", catalog.diagnostics());
+}
+
+#[test]
+fn a_second_scan_gives_the_same_snapshot() {
+    let root = tempfile::tempdir().unwrap();
+    skill(root.path(), "a", "Does a.");
+    skill(root.path(), "b/c", "Does c.");
+    let mut scanner = Scanner::new(vec![Root::given(root.path())], ScanOptions::default());
+    let first = scanner.scan().unwrap();
+    assert_eq!(scanner.n_read(), 2);
+    assert!(scanner.scan().unwrap().is_same(&first));
+
+    write(root.path(), "a/SKILL.md", "---\nname: a\ndescription: Does a.\n---\nBody of A.\n");
+    let second = scanner.scan().unwrap();
+    assert!(!second.is_same(&first));
+    assert_eq!(second.skills()[0].body, "Body of A.\n");
+    assert!(std::sync::Arc::ptr_eq(&first.skills()[1], &second.skills()[1]), "c is shared");
+
+    fs::remove_dir_all(root.path().join("b")).unwrap();
+    skill(root.path(), "d", "Does d.");
+    assert_eq!(ids(&scanner.scan().unwrap()), ["a", "d"]);
+    fs::rename(root.path().join("d"), root.path().join("e")).unwrap();
+    let renamed = scanner.scan().unwrap();
+    assert_eq!(codes(&renamed), [Code::NameDirMismatch]);
+}
+
+#[test]
+fn a_scanner_gives_what_a_fresh_scan_gives() {
+    let root = tempfile::tempdir().unwrap();
+    let mut scanner = Scanner::new(vec![Root::given(root.path())], ScanOptions::default());
+    let steps: [fn(&Path); 7] = [
+        |root| skill(root, "outer", "Does outer."),
+        |root| skill(root, "outer/inner", "Does inner."),
+        |root| write(root, "bad/SKILL.md", "---\nname: bad\n---\n"),
+        |root| fs::remove_file(root.join("outer/SKILL.md")).unwrap(),
+        |root| write(root, "bad/SKILL.md", "---\nname: bad\ndescription: x\n---\n"),
+        |root| skill(root, "outer", "Does outer again."),
+        |root| write(root, ".ignore", "bad\n"),
+    ];
+    for step in steps {
+        step(root.path());
+        let (warm, fresh) = (scanner.scan().unwrap(), scan_one(root.path()));
+        assert_eq!(warm.skills(), fresh.skills());
+        assert_eq!(warm.diagnostics(), fresh.diagnostics());
+    }
+}
+
+#[test]
+fn strict_leaves_out_what_the_specification_does_not_allow() {
+    let root = tempfile::tempdir().unwrap();
+    skill(root.path(), "a", "Does a.");
+    write(root.path(), "b/SKILL.md", "---\nname: b\ndescription: x\nmodel: big\n---\n");
+    write(root.path(), "c/SKILL.md", "---\nname: c\ndescription: x\nallowed-tools: A, B\n---\n");
+    let options = ScanOptions { level: crate::Level::Strict, ..ScanOptions::default() };
+    let catalog = Scanner::new(vec![Root::given(root.path())], options).scan().unwrap();
+    assert_eq!(ids(&catalog), ["a", "c"]);
+    let omitted: Vec<Code> = catalog.omitted().map(|finding| finding.code).collect();
+    assert_eq!(omitted, [Code::UnknownField]);
+    assert_eq!(ids(&scan_one(root.path())), ["a", "b", "c"]);
+}
+
+#[test]
+fn ignore_files_count_from_the_root_down() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), ".gitignore", "root\n");
+    let root = folder.path().join("root");
+    skill(&root, "a", "Does a.");
+    skill(&root, "build/b", "Does b.");
+    skill(&root, "old/keep", "Does keep.");
+    skill(&root, "old/c", "Does c.");
+    write(&root, ".gitignore", "build/\n");
+    write(&root, "old/.ignore", "*\n!keep\n");
+    let catalog = scan_one(&root);
+    assert_eq!(ids(&catalog), ["a", "keep"]);
+    assert_eq!(codes(&catalog), [Code::Ignored], "{:?}", catalog.diagnostics());
+    let options = ScanOptions { ignore_files: false, ..ScanOptions::default() };
+    let all = Scanner::new(vec![Root::given(&root)], options).scan().unwrap();
+    assert_eq!(ids(&all), ["a", "b", "c", "keep"]);
+}
+
+#[test]
+fn what_is_inside_a_shadowed_skill_goes_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let [project, user] = ["project", "user"].map(|name| folder.path().join(name));
+    skill(&project, "deploy", "From the project.");
+    skill(&user, "deploy", "From the user.");
+    skill(&user, "deploy/edge", "Belongs to the user's.");
+    skill(&user, "other", "Does other.");
+    let catalog = scan(&[project, user]).unwrap();
+    assert_eq!(ids(&catalog), ["deploy", "other"]);
+    assert_eq!(codes(&catalog), [Code::Shadowed, Code::Shadowed]);
+}
+
+#[test]
+fn the_number_of_folders_is_bounded() {
+    let root = tempfile::tempdir().unwrap();
+    for n in 0..9 {
+        skill(root.path(), &format!("s{n}"), "Does it.");
+    }
+    let options = ScanOptions { folders_max: 5, ..ScanOptions::default() };
+    let catalog = Scanner::new(vec![Root::given(root.path())], options).scan().unwrap();
+    assert_eq!(ids(&catalog), ["s0", "s1", "s2", "s3"], "the root is one of the five");
+    assert_eq!(codes(&catalog), [Code::DepthLimit]);
+}
+
+#[test]
+fn a_root_that_need_not_exist_may_be_absent() {
+    let root = tempfile::tempdir().unwrap();
+    let absent = root.path().join("absent");
+    let optional = Root { path: absent.clone(), origin: crate::Origin::User };
+    let mut scanner = Scanner::new(vec![optional], ScanOptions::default());
+    assert!(scanner.scan().unwrap().is_empty());
+    skill(&absent, "a", "Does a.");
+    assert_eq!(ids(&scanner.scan().unwrap()), ["a"]);
+    fs::remove_dir_all(&absent).unwrap();
+    assert!(scanner.scan().unwrap().is_empty());
 }
