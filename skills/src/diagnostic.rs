@@ -116,6 +116,8 @@ codes! {
     Ignored = "ignored",
     /// A link of the body leads to a file that is not there.
     LinkBroken = "link-broken",
+    /// A link of the body leads out of the skill.
+    PathEscape = "path-escape",
     /// A project's skills are not read, since its folder is not trusted.
     Untrusted = "untrusted",
     /// Folders below the depth or count limit were not searched.

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::{Caller, Diagnostic};
+use crate::{Caller, Diagnostic, ImportError};
 
 /// What stops a scan or a choice.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +120,17 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// Skills were checked, and some would not load.
+    #[error("{n_refused} of {n_files} skill files would not load")]
+    Refused {
+        /// Files that would not load.
+        n_refused: usize,
+        /// Files that were looked at.
+        n_files: usize,
+    },
+    /// Skills could not be taken from a folder or an archive.
+    #[error(transparent)]
+    Import(Box<ImportError>),
     /// A chooser outside this package failed.
     #[error("the skill could not be chosen")]
     Chooser(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -141,6 +152,8 @@ impl Error {
             Error::NotText { .. } => "binary-file",
             Error::FileTooLarge { .. } => "too-large",
             Error::Trust { .. } => "trust",
+            Error::Refused { .. } => "refused",
+            Error::Import(error) => error.code(),
             Error::Chooser(_) => "chooser",
         }
     }
@@ -176,7 +189,9 @@ impl Error {
             }
             Error::File { .. } => Some("check that it is a readable file".to_owned()),
             Error::Trust { .. } => Some("name a folder that exists".to_owned()),
+            Error::Import(error) => error.hint(),
             Error::NotInvocable { .. }
+            | Error::Refused { .. }
             | Error::NotText { .. }
             | Error::FileTooLarge { .. }
             | Error::Chooser(_) => None,
@@ -187,4 +202,10 @@ impl Error {
 fn list(roots: &[PathBuf]) -> String {
     let roots: Vec<String> = roots.iter().map(|root| format!("`{}`", root.display())).collect();
     roots.join(", ")
+}
+
+impl From<ImportError> for Error {
+    fn from(error: ImportError) -> Self {
+        Error::Import(Box::new(error))
+    }
 }

@@ -62,7 +62,7 @@ pub use choose::{
 pub use diagnostic::{Code, Diagnostic, Level, Severity};
 pub use error::Error;
 pub use import::{ImportError, ImportLimits, Imported, import, import_zip};
-pub use markdown::{Unit, UnitKind, units};
+pub use markdown::{Link, Unit, UnitKind, links, units};
 pub use parse::{
     COMPATIBILITY_CHARS_MAX, DESCRIPTION_CHARS_MAX, FILE_BYTES_MAX, FILE_BYTES_WARN,
     FRONT_MATTER_BYTES_MAX, NAME_CHARS_MAX, Parsed, parse,

@@ -61,6 +61,38 @@ pub fn units(body: &str) -> Vec<Unit<'_>> {
     units
 }
 
+/// A link to a file, relative to the skill's folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The path as written, without fragment; `%20` is a blank.
+    pub target: String,
+    /// Line of the body on which the link starts, counted from 0.
+    pub line: u32,
+}
+
+/// The links of a body to files, images included. Links with a scheme, to places
+/// in the page, to absolute paths, and patterns such as `<name>.md` are no such
+/// links; code has none.
+pub fn links(body: &str) -> Vec<Link> {
+    let mut links = Vec::new();
+    let (mut line, mut counted) = (0, 0);
+    for (event, range) in Parser::new(body).into_offset_iter() {
+        let Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) = event else {
+            continue;
+        };
+        if range.start > counted {
+            line += body[counted..range.start].matches('\n').count() as u32;
+            counted = range.start;
+        }
+        let path = dest_url.split(['#', '?']).next().unwrap_or("").replace("%20", " ");
+        let is_elsewhere = path.is_empty() || path.contains(':') || path.starts_with('/');
+        if !is_elsewhere && !path.contains(['<', '>', '{', '}', '*', '$']) {
+            links.push(Link { target: path, line });
+        }
+    }
+    links
+}
+
 /// Where a body's headings and code blocks are, as ascending byte ranges.
 struct Spans {
     headings: Vec<Range<usize>>,

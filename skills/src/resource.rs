@@ -13,7 +13,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::choose::near;
-use crate::{Catalog, Error, FILE_BYTES_MAX, Skill, SkillIdx};
+use crate::{
+    Catalog, Code, Diagnostic, Error, FILE_BYTES_MAX, Link, Severity, Skill, SkillIdx, links,
+};
 
 /// Lines of a file that are read unless told otherwise.
 pub const READ_LINES: usize = 200;
@@ -150,6 +152,38 @@ impl Skill {
             is_cut,
             digest: *blake3::hash(&bytes).as_bytes(),
         })
+    }
+
+    /// What is wrong with the links of the body: those that lead out of the skill,
+    /// and those to files that are not there. A scan does not look for them.
+    pub fn link_findings(&self) -> Vec<Diagnostic> {
+        let finding = |link: &Link| {
+            let (code, message, hint) = match self.confine(&link.target) {
+                Ok(_) => return None,
+                Err(Error::PathEscape { .. }) => (
+                    Code::PathEscape,
+                    format!("`{}` is outside the skill and cannot be read", link.target),
+                    "move what is linked into the skill's folder",
+                ),
+                // Links to folders are fine: their files are listed.
+                Err(_) if self.folder.join(&link.target).is_dir() => return None,
+                Err(_) => (
+                    Code::LinkBroken,
+                    format!("there is no file `{}`", link.target),
+                    "correct the link, or add the file",
+                ),
+            };
+            Some(Diagnostic {
+                code,
+                severity: Severity::Warning,
+                path: self.file.clone(),
+                line: Some(self.body_line + link.line),
+                column: None,
+                message,
+                hint: hint.to_owned(),
+            })
+        };
+        links(&self.body).iter().filter_map(finding).collect()
     }
 
     /// The path within the skill in plain form, and the file that it means.

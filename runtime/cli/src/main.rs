@@ -35,6 +35,11 @@ struct Cli {
 enum Command {
     /// Answer one prompt with the skills of some folders.
     Run(cmd::run::Args),
+    /// List, show, check, search and add skills.
+    #[command(subcommand)]
+    Skills(cmd::skills::Command),
+    /// Let a project's own skills be used.
+    Trust(cmd::trust::Args),
     /// Fetch and list models.
     #[command(subcommand)]
     Model(cmd::model::Command),
@@ -54,6 +59,8 @@ fn main() -> ExitCode {
     let stop = stop_on_interrupt();
     let done = match cli.command {
         Command::Run(args) => cmd::run::run(&args, &ui, &stop),
+        Command::Skills(command) => cmd::skills::run(command, &ui, &stop),
+        Command::Trust(args) => cmd::trust::run(&args, &ui),
         Command::Model(command) => cmd::model::run(command, &ui, &stop),
         Command::Bench(args) => cmd::bench::run(&args, &ui, &stop),
         Command::Fidelity(args) => cmd::fidelity::run(&args, &ui, &stop),

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{UnitKind, units};
+use super::{UnitKind, links, units};
 
 #[test]
 fn headings_text_and_code_are_told_apart() {
@@ -27,6 +27,16 @@ fn headings_text_and_code_are_told_apart() {
 fn code_without_fence_is_code() {
     let found: Vec<_> = units("text\n\n    # code\n    more\n").iter().map(|u| u.kind).collect();
     assert_eq!(found, [UnitKind::Text, UnitKind::Code, UnitKind::Code]);
+}
+
+#[test]
+fn links_are_those_to_files() {
+    let body = "See [a](references/a.md#top) and ![b](assets/b%20c.png).\n\n\
+                [web](https://example.com/x.md) [top](#top) [root](/etc/x) [any](<name>.md)\n\
+                `[code](x.md)`\n\n```\n[fence](y.md)\n```\n\n- [c]: not a link\n- [d](../d.md)\n";
+    let found: Vec<_> = links(body).into_iter().map(|link| (link.target, link.line)).collect();
+    let expected = [("references/a.md", 0), ("assets/b c.png", 0), ("../d.md", 10)];
+    assert_eq!(found, expected.map(|(target, line)| (target.to_owned(), line)));
 }
 
 proptest! {

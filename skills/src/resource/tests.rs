@@ -145,6 +145,18 @@ fn links_are_resolved_before_they_are_judged() {
 }
 
 #[test]
+fn links_that_lead_nowhere_are_found() {
+    let (root, _) = skills();
+    let text = "---\nname: outer\ndescription: x\n---\n[a](references/api.md) [b](gone.md)\n\n\
+                [c](../outer-2/x.md) [d](references)\n";
+    write(root.path(), "s/outer/SKILL.md", text);
+    let catalog = scan(&[root.path().join("s")]).unwrap();
+    let findings = catalog.get(catalog.resolve("outer").unwrap()).link_findings();
+    let found: Vec<_> = findings.iter().map(|f| (f.code.name(), f.line)).collect();
+    assert_eq!(found, [("link-broken", Some(5)), ("path-escape", Some(7))]);
+}
+
+#[test]
 fn only_text_of_bounded_size_is_read() {
     let (root, catalog) = skills();
     write(root.path(), "s/plain/nul.bin", b"a\0b");

@@ -30,7 +30,8 @@ pub(crate) fn compare(case: &Value, outcome: &Value, world: &mut World) -> Fault
         let is_known = one_file::compare(key, wanted, world, &mut faults)
             || in_catalog(key, wanted, world, &mut faults)
             || in_texts(key, wanted, keys, world, &mut faults)
-            || after(key, wanted, &done, world, &mut faults);
+            || in_done(key, wanted, &done, world, &mut faults)
+            || after(key, wanted, world, &mut faults);
         if !is_known {
             faults.push(format!("`{key}` is not understood"));
         }
@@ -209,28 +210,39 @@ fn budget_faults(
     faults
 }
 
-/// Keys about what was done.
-fn after(key: &str, wanted: &Value, done: &Done, world: &mut World, faults: &mut Faults) -> bool {
-    let (error, text) = match done {
-        Done::Activated(outcome) => match &**outcome {
-            Ok(Given::New { text, .. }) => (None, Some(text.body.clone())),
-            Ok(Given::Already { .. }) => (None, None),
-            Err(error) => (Some(error), None),
-        },
-        Done::Read(outcome) => match &**outcome {
-            Ok(text) => (None, Some(text.text.clone())),
-            Err(error) => (Some(error), None),
-        },
-        Done::Nothing => (None, None),
-    };
-    let listing = match done {
-        Done::Activated(outcome) => match &**outcome {
-            Ok(Given::New { text, .. }) => text.listing(),
-            _ => String::new(),
-        },
-        _ => String::new(),
-    };
-    let whole = format!("{}{listing}", text.as_deref().unwrap_or_default());
+/// What an activation or a reading gave.
+struct Text<'d> {
+    error: Option<&'d Error>,
+    text: Option<&'d str>,
+    /// The text, with the list of files where there is one.
+    whole: String,
+}
+
+impl Done {
+    fn text(&self) -> Text<'_> {
+        let none = Text { error: None, text: None, whole: String::new() };
+        match self {
+            Done::Activated(outcome) => match &**outcome {
+                Ok(Given::New { text, .. }) => Text {
+                    text: Some(&text.body),
+                    whole: format!("{}{}", text.body, text.listing()),
+                    ..none
+                },
+                Ok(Given::Already { .. }) => none,
+                Err(error) => Text { error: Some(error), ..none },
+            },
+            Done::Read(outcome) => match &**outcome {
+                Ok(file) => Text { text: Some(&file.text), whole: file.text.clone(), ..none },
+                Err(error) => Text { error: Some(error), ..none },
+            },
+            Done::Nothing => none,
+        }
+    }
+}
+
+/// Keys about what was activated or read.
+fn in_done(key: &str, wanted: &Value, done: &Done, world: &World, faults: &mut Faults) -> bool {
+    let Text { error, text, whole } = done.text();
     let mut fault = |text: String| faults.push(text);
     match key {
         "error" => {
@@ -249,7 +261,7 @@ fn after(key: &str, wanted: &Value, done: &Done, world: &mut World, faults: &mut
             }
         }
         "activated_body" | "content" => {
-            let got = text.as_deref().map(|text| if key == "content" { text } else { text.trim() });
+            let got = text.map(|text| if key == "content" { text } else { text.trim() });
             if got != wanted.as_str() {
                 fault(format!("{key} is {got:?}: {error:?}"));
             }
@@ -266,6 +278,15 @@ fn after(key: &str, wanted: &Value, done: &Done, world: &mut World, faults: &mut
                 fault(format!("{key}: {part:?} in {whole:?}"));
             }
         }
+        _ => return false,
+    }
+    true
+}
+
+/// Keys about what is there after all was done.
+fn after(key: &str, wanted: &Value, world: &mut World, faults: &mut Faults) -> bool {
+    let mut fault = |text: String| faults.push(text);
+    match key {
         "install_error" => match &world.installed {
             Some(Err(error)) if Some(error.code()) == wanted.as_str() => {}
             other => fault(format!("the import gave {other:?}")),

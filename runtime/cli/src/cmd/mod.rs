@@ -4,6 +4,8 @@ pub(crate) mod bench;
 pub(crate) mod fidelity;
 pub(crate) mod model;
 pub(crate) mod run;
+pub(crate) mod skills;
+pub(crate) mod trust;
 
 use std::path::PathBuf;
 

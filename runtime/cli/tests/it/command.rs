@@ -52,6 +52,9 @@ impl World {
             }
         }
         command.env("NO_COLOR", "1").env("SKILLGRAFT_CACHE_DIR", self.path("cache"));
+        command.env("HOME", self.path("home"));
+        command.env("XDG_CONFIG_HOME", self.path("config"));
+        command.env("XDG_STATE_HOME", self.path("state"));
         let Output { status, stdout, stderr } = command.output().expect("the command starts");
         Printed { code: status.code(), stdout: self.text(&stdout), stderr: self.text(&stderr) }
     }

@@ -4,4 +4,5 @@ mod command;
 mod errors;
 mod json;
 mod layering;
+mod skills;
 mod source_size;

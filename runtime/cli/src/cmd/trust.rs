@@ -1,0 +1,96 @@
+//! `skillgraft trust`: whose skills may enter a prompt; and where skills are.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use skillgraft::skills::{Places, Root, Roots, Trust, project_folder};
+
+use crate::ui::Ui;
+
+/// Arguments of `skillgraft trust`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The folder of a project [default: the one around the working folder].
+    path: Option<PathBuf>,
+
+    /// Trust it no longer.
+    #[arg(long)]
+    remove: bool,
+
+    /// List the trusted folders and change nothing.
+    #[arg(long, conflicts_with_all = ["path", "remove"])]
+    list: bool,
+
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    trusted: Vec<&'a Path>,
+    /// The folder that was added or removed.
+    changed: Option<&'a Path>,
+}
+
+pub(crate) fn run(args: &Args, ui: &Ui) -> anyhow::Result<()> {
+    let mut trust = open()?;
+    let mut changed = None;
+    if !args.list {
+        let path = match &args.path {
+            Some(path) => path.clone(),
+            None => project_folder(&std::env::current_dir()?),
+        };
+        if args.remove {
+            let was_trusted = trust.remove(&path).map_err(skillgraft::Error::from)?;
+            changed = was_trusted.then_some(path);
+        } else {
+            changed = Some(trust.add(&path).map_err(skillgraft::Error::from)?);
+        }
+    }
+    if args.json {
+        let trusted = trust.folders().collect();
+        return ui.json(&Report { trusted, changed: changed.as_deref() });
+    }
+    if args.list {
+        for folder in trust.folders() {
+            ui.data(&format!("{}\n", folder.display()))?;
+        }
+        return Ok(());
+    }
+    match changed {
+        Some(path) if args.remove => ui.line(&format!("no longer trusted: {}", path.display())),
+        Some(path) => ui.line(&format!("trusted: {}", path.display())),
+        None => ui.line("it was not trusted"),
+    }
+    Ok(())
+}
+
+/// The folders to look for skills in, given ones first.
+pub(crate) fn roots(given: &[PathBuf], only_given: bool) -> anyhow::Result<Roots> {
+    if only_given {
+        let roots = given.iter().map(|path| Root::given(path)).collect();
+        return Ok(Roots { roots, findings: Vec::new() });
+    }
+    Ok(Roots::discover(given, &places()?, &open()?))
+}
+
+/// The folders from which roots follow, as the environment says.
+pub(crate) fn places() -> anyhow::Result<Places> {
+    let home = variable("HOME");
+    let config = variable("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
+    let config = config.map(|folder| folder.join("skillgraft"));
+    Ok(Places { working: std::env::current_dir()?, home, config })
+}
+
+fn open() -> anyhow::Result<Trust> {
+    let state = variable("XDG_STATE_HOME");
+    let state = state.or_else(|| Some(variable("HOME")?.join(".local/state")));
+    let Some(state) = state else { return Ok(Trust::none()) };
+    let file = state.join("skillgraft/trusted-folders");
+    Ok(Trust::open(&file).map_err(skillgraft::Error::from)?)
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
