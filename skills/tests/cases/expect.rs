@@ -209,37 +209,44 @@ fn budget_faults(
     faults
 }
 
+/// What an activation or a reading gave.
+struct Outcome<'a> {
+    error: Option<&'a Error>,
+    text: Option<String>,
+    /// The text and the list of files behind it.
+    whole: String,
+}
+
+impl<'a> Outcome<'a> {
+    fn of(done: &'a Done) -> Self {
+        let (error, text, listing) = match done {
+            Done::Activated(outcome) => match &**outcome {
+                Ok(Given::New { text, .. }) => (None, Some(text.body.clone()), text.listing()),
+                Ok(Given::Already { .. }) => (None, None, String::new()),
+                Err(error) => (Some(error), None, String::new()),
+            },
+            Done::Read(outcome) => match &**outcome {
+                Ok(text) => (None, Some(text.text.clone()), String::new()),
+                Err(error) => (Some(error), None, String::new()),
+            },
+            Done::Nothing => (None, None, String::new()),
+        };
+        let whole = format!("{}{listing}", text.as_deref().unwrap_or_default());
+        Outcome { error, text, whole }
+    }
+}
+
 /// Keys about what was done.
 fn after(key: &str, wanted: &Value, done: &Done, world: &mut World, faults: &mut Faults) -> bool {
-    let (error, text) = match done {
-        Done::Activated(outcome) => match &**outcome {
-            Ok(Given::New { text, .. }) => (None, Some(text.body.clone())),
-            Ok(Given::Already { .. }) => (None, None),
-            Err(error) => (Some(error), None),
-        },
-        Done::Read(outcome) => match &**outcome {
-            Ok(text) => (None, Some(text.text.clone())),
-            Err(error) => (Some(error), None),
-        },
-        Done::Nothing => (None, None),
-    };
-    let listing = match done {
-        Done::Activated(outcome) => match &**outcome {
-            Ok(Given::New { text, .. }) => text.listing(),
-            _ => String::new(),
-        },
-        _ => String::new(),
-    };
-    let whole = format!("{}{listing}", text.as_deref().unwrap_or_default());
+    let outcome = Outcome::of(done);
+    about_text(key, wanted, &outcome, faults) || about_world(key, wanted, &outcome, world, faults)
+}
+
+/// Keys about the text that was given, or the error in its place.
+fn about_text(key: &str, wanted: &Value, outcome: &Outcome<'_>, faults: &mut Faults) -> bool {
+    let Outcome { error, text, whole } = outcome;
     let mut fault = |text: String| faults.push(text);
     match key {
-        "error" => {
-            let scanned = world.catalog.omitted().map(|finding| finding.code.name());
-            let codes: Vec<&str> = scanned.chain(error.map(Error::code)).collect();
-            if wanted.as_str().is_none_or(|code| !codes.contains(&code)) {
-                fault(format!("the errors are {codes:?}"));
-            }
-        }
         "error_mentions" => {
             let said = error.map(|error| format!("{error} {}", error.hint().unwrap_or_default()));
             for part in strings(wanted) {
@@ -264,6 +271,28 @@ fn after(key: &str, wanted: &Value, done: &Done, world: &mut World, faults: &mut
             for part in strings(wanted).into_iter().filter(|part| !is_read || whole.contains(part))
             {
                 fault(format!("{key}: {part:?} in {whole:?}"));
+            }
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Keys about the world afterwards.
+fn about_world(
+    key: &str,
+    wanted: &Value,
+    outcome: &Outcome<'_>,
+    world: &mut World,
+    faults: &mut Faults,
+) -> bool {
+    let mut fault = |text: String| faults.push(text);
+    match key {
+        "error" => {
+            let scanned = world.catalog.omitted().map(|finding| finding.code.name());
+            let codes: Vec<&str> = scanned.chain(outcome.error.map(Error::code)).collect();
+            if wanted.as_str().is_none_or(|code| !codes.contains(&code)) {
+                fault(format!("the errors are {codes:?}"));
             }
         }
         "install_error" => match &world.installed {
