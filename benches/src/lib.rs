@@ -1,8 +1,8 @@
 //! Workloads, measurements and reports: what `skillgraft bench` and
 //! `skillgraft fidelity` run.
 //!
-//! [`bench`] measures speed, grafts against full prefill, alternating in one
-//! run. [`fidelity`] measures answers, grafts against full prefill of the same
+//! [`bench()`] measures speed, grafts against full prefill, alternating in one
+//! run. [`fidelity()`] measures answers, grafts against full prefill of the same
 //! token ids, on an [`EvalSet`].
 //!
 //! **Invariant:** every number of a report was measured in the run that reports

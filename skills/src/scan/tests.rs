@@ -258,7 +258,7 @@ fn ignore_files_count_from_the_root_down() {
     write(&root, "old/.ignore", "*\n!keep\n");
     let catalog = scan_one(&root);
     assert_eq!(ids(&catalog), ["a", "keep"]);
-    assert_eq!(codes(&catalog), [Code::Ignored], "{:?}", catalog.diagnostics());
+    assert_eq!(codes(&catalog), [Code::Ignored; 2], "{:?}", catalog.diagnostics());
     let options = ScanOptions { ignore_files: false, ..ScanOptions::default() };
     let all = Scanner::new(vec![Root::given(&root)], options).scan().unwrap();
     assert_eq!(ids(&all), ["a", "b", "c", "keep"]);

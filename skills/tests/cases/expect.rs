@@ -30,8 +30,7 @@ pub(crate) fn compare(case: &Value, outcome: &Value, world: &mut World) -> Fault
         let is_known = one_file::compare(key, wanted, world, &mut faults)
             || in_catalog(key, wanted, world, &mut faults)
             || in_texts(key, wanted, keys, world, &mut faults)
-            || in_done(key, wanted, &done, world, &mut faults)
-            || after(key, wanted, world, &mut faults);
+            || after(key, wanted, &done, world, &mut faults);
         if !is_known {
             faults.push(format!("`{key}` is not understood"));
         }
@@ -211,47 +210,43 @@ fn budget_faults(
 }
 
 /// What an activation or a reading gave.
-struct Text<'d> {
-    error: Option<&'d Error>,
-    text: Option<&'d str>,
-    /// The text, with the list of files where there is one.
+struct Outcome<'a> {
+    error: Option<&'a Error>,
+    text: Option<String>,
+    /// The text and the list of files behind it.
     whole: String,
 }
 
-impl Done {
-    fn text(&self) -> Text<'_> {
-        let none = Text { error: None, text: None, whole: String::new() };
-        match self {
+impl<'a> Outcome<'a> {
+    fn of(done: &'a Done) -> Self {
+        let (error, text, listing) = match done {
             Done::Activated(outcome) => match &**outcome {
-                Ok(Given::New { text, .. }) => Text {
-                    text: Some(&text.body),
-                    whole: format!("{}{}", text.body, text.listing()),
-                    ..none
-                },
-                Ok(Given::Already { .. }) => none,
-                Err(error) => Text { error: Some(error), ..none },
+                Ok(Given::New { text, .. }) => (None, Some(text.body.clone()), text.listing()),
+                Ok(Given::Already { .. }) => (None, None, String::new()),
+                Err(error) => (Some(error), None, String::new()),
             },
             Done::Read(outcome) => match &**outcome {
-                Ok(file) => Text { text: Some(&file.text), whole: file.text.clone(), ..none },
-                Err(error) => Text { error: Some(error), ..none },
+                Ok(text) => (None, Some(text.text.clone()), String::new()),
+                Err(error) => (Some(error), None, String::new()),
             },
-            Done::Nothing => none,
-        }
+            Done::Nothing => (None, None, String::new()),
+        };
+        let whole = format!("{}{listing}", text.as_deref().unwrap_or_default());
+        Outcome { error, text, whole }
     }
 }
 
-/// Keys about what was activated or read.
-fn in_done(key: &str, wanted: &Value, done: &Done, world: &World, faults: &mut Faults) -> bool {
-    let Text { error, text, whole } = done.text();
+/// Keys about what was done.
+fn after(key: &str, wanted: &Value, done: &Done, world: &mut World, faults: &mut Faults) -> bool {
+    let outcome = Outcome::of(done);
+    about_text(key, wanted, &outcome, faults) || about_world(key, wanted, &outcome, world, faults)
+}
+
+/// Keys about the text that was given, or the error in its place.
+fn about_text(key: &str, wanted: &Value, outcome: &Outcome<'_>, faults: &mut Faults) -> bool {
+    let Outcome { error, text, whole } = outcome;
     let mut fault = |text: String| faults.push(text);
     match key {
-        "error" => {
-            let scanned = world.catalog.omitted().map(|finding| finding.code.name());
-            let codes: Vec<&str> = scanned.chain(error.map(Error::code)).collect();
-            if wanted.as_str().is_none_or(|code| !codes.contains(&code)) {
-                fault(format!("the errors are {codes:?}"));
-            }
-        }
         "error_mentions" => {
             let said = error.map(|error| format!("{error} {}", error.hint().unwrap_or_default()));
             for part in strings(wanted) {
@@ -261,7 +256,7 @@ fn in_done(key: &str, wanted: &Value, done: &Done, world: &World, faults: &mut F
             }
         }
         "activated_body" | "content" => {
-            let got = text.map(|text| if key == "content" { text } else { text.trim() });
+            let got = text.as_deref().map(|text| if key == "content" { text } else { text.trim() });
             if got != wanted.as_str() {
                 fault(format!("{key} is {got:?}: {error:?}"));
             }
@@ -283,10 +278,23 @@ fn in_done(key: &str, wanted: &Value, done: &Done, world: &World, faults: &mut F
     true
 }
 
-/// Keys about what is there after all was done.
-fn after(key: &str, wanted: &Value, world: &mut World, faults: &mut Faults) -> bool {
+/// Keys about the world afterwards.
+fn about_world(
+    key: &str,
+    wanted: &Value,
+    outcome: &Outcome<'_>,
+    world: &mut World,
+    faults: &mut Faults,
+) -> bool {
     let mut fault = |text: String| faults.push(text);
     match key {
+        "error" => {
+            let scanned = world.catalog.omitted().map(|finding| finding.code.name());
+            let codes: Vec<&str> = scanned.chain(outcome.error.map(Error::code)).collect();
+            if wanted.as_str().is_none_or(|code| !codes.contains(&code)) {
+                fault(format!("the errors are {codes:?}"));
+            }
+        }
         "install_error" => match &world.installed {
             Some(Err(error)) if Some(error.code()) == wanted.as_str() => {}
             other => fault(format!("the import gave {other:?}")),
