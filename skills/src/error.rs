@@ -5,7 +5,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::{Caller, Diagnostic, ImportError};
+use crate::{Caller, Code, Diagnostic, ImportError};
 
 /// What stops a scan or a choice.
 #[derive(Debug, thiserror::Error)]
@@ -87,12 +87,15 @@ pub enum Error {
         near: Vec<String>,
     },
     /// A file is not text.
-    #[error("`{}` is not text: {reason}", path.display())]
+    #[error("`{}` is not text: {}", path.display(), match reason {
+        Code::NotUtf8 => "it is not UTF-8",
+        _ => "it holds NUL bytes",
+    })]
     NotText {
         /// The file.
         path: PathBuf,
-        /// What shows it.
-        reason: &'static str,
+        /// What shows it: [`Code::NotUtf8`] or [`Code::BinaryFile`].
+        reason: Code,
     },
     /// A file is larger than is read.
     #[error("`{}` has more than {bytes_max} bytes", path.display())]
@@ -149,7 +152,7 @@ impl Error {
             Error::NotInvocable { .. } => "not-invocable",
             Error::PathEscape { .. } => "path-escape",
             Error::FileNotFound { .. } => "not-found",
-            Error::NotText { .. } => "binary-file",
+            Error::NotText { reason, .. } => reason.name(),
             Error::FileTooLarge { .. } => "too-large",
             Error::Trust { .. } => "trust",
             Error::Refused { .. } => "refused",

@@ -120,11 +120,11 @@ impl Skill {
     pub fn read(&self, path: &str, window: Window) -> Result<FileText, Error> {
         let (relative, file) = self.confine(path)?;
         let bytes = read_bytes(&file)?;
-        let not_text = |reason: &'static str| Error::NotText { path: file.clone(), reason };
-        let text = std::str::from_utf8(&bytes).map_err(|_| not_text("it is not UTF-8"))?;
-        if text.contains('\0') {
-            return Err(not_text("it holds NUL bytes"));
+        let not_text = |reason| Error::NotText { path: file.clone(), reason };
+        if bytes.contains(&0) {
+            return Err(not_text(Code::BinaryFile));
         }
+        let text = std::str::from_utf8(&bytes).map_err(|_| not_text(Code::NotUtf8))?;
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         let first = window.offset.max(1) - 1;
         let mut given = String::new();

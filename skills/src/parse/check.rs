@@ -3,6 +3,8 @@
 //! **Invariant:** a rule that is broken is a warning on the field's line; only a
 //! skill that could not be named or described is refused.
 
+use std::collections::HashSet;
+
 use super::fields::{Content, Fields, flag, metadata, tools};
 use super::{COMPATIBILITY_CHARS_MAX, DESCRIPTION_CHARS_MAX, NAME_CHARS_MAX, Reporter, nfkc};
 use crate::skill::Invocable;
@@ -181,10 +183,11 @@ impl Checker<'_, '_> {
             self.report.warn(Code::YamlAlias, line, message, hint);
         }
         let mut extra = Vec::new();
-        for (at, field) in self.fields.all.iter().enumerate() {
+        let mut seen = HashSet::new();
+        for field in &self.fields.all {
             let (key, line) = (&field.key, self.report.line(field.line));
             let is_known = KNOWN_FIELDS.contains(&key.as_str());
-            if self.fields.all[..at].iter().any(|before| before.key == *key) {
+            if !seen.insert(key) {
                 let message = format!("the key `{key}` occurs twice, the last value counts");
                 self.report.warn(Code::DuplicateKey, line, message, "remove one of them");
             } else if !is_known {

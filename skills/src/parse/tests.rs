@@ -191,6 +191,16 @@ fn hostile_yaml_is_refused_quickly() {
 }
 
 #[test]
+fn thousands_of_broken_lines_are_all_kept() {
+    let lines: Vec<String> = (0..4000).map(|n| format!("k{n}: a: b")).collect();
+    let parsed =
+        ok(&with_front(&format!("name: demo-skill\ndescription: x\n{}", lines.join("\n"))));
+    assert_eq!(parsed.skill.extra.len(), 4000);
+    assert_eq!(parsed.skill.extra[3999], ("k3999".to_owned(), "a: b".to_owned()));
+    assert_eq!(parsed.warnings.len(), 4001, "one for each field, and that it was recovered");
+}
+
+#[test]
 fn keys_are_checked() {
     let front = "name: demo-skill\ndescription: one\nmodel: big\ndescription: two";
     let parsed = ok(&with_front(front));

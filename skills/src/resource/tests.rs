@@ -164,7 +164,7 @@ fn only_text_of_bounded_size_is_read() {
     write(root.path(), "s/plain/huge.txt", vec![b'a'; crate::FILE_BYTES_MAX as usize + 1]);
     let failed = |path: &str| read(&catalog, path, Window::default()).unwrap_err().code();
     assert_eq!(failed("plain/nul.bin"), "binary-file");
-    assert_eq!(failed("plain/latin.txt"), "binary-file");
+    assert_eq!(failed("plain/latin.txt"), "not-utf8");
     assert_eq!(failed("plain/huge.txt"), "too-large");
 }
 
