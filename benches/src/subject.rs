@@ -30,9 +30,9 @@ impl Subject {
     /// # Errors
     /// When there is no model, or no skill in the folders that were named.
     pub fn open(settings: &Settings, events: &mut dyn FnMut(OpenEvent)) -> Result<Self, Error> {
-        let own_skills = !settings.skills.is_empty();
+        let own_skills = !settings.skills.given.is_empty();
         let catalog = if own_skills {
-            scan(&settings.skills)
+            scan(&settings.skills.given)
                 .and_then(Catalog::require_skills)
                 .map_err(skillgraft::Error::from)?
         } else {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use skillgraft_engine::{Message, Mode, SamplingOptions, Session};
 use skillgraft_kv::{Ledger, TokenId};
-use skillgraft_skills::Choice;
+use skillgraft_skills::{Choice, SkillSession};
 
 use crate::report::{ActivationReport, PrefixReport};
 use crate::runtime::Runtime;
@@ -20,8 +20,8 @@ pub struct Conversation {
     pub(crate) history: Vec<Message>,
     /// Tokens of the context that have no KV yet: the end of the last answer.
     pub(crate) pending: Vec<TokenId>,
-    /// Skills that are in the context.
-    pub(crate) active: Vec<String>,
+    /// The skills that the model knows of, and what of them is in the context.
+    pub(crate) skills: SkillSession,
     pub(crate) prefix: PrefixReport,
 }
 
@@ -52,7 +52,8 @@ impl TurnMode {
 pub struct TurnOptions {
     /// Which promise it makes.
     pub mode: TurnMode,
-    /// Skills to use, by name; none leaves the choice to the runtime.
+    /// Skills to use, by name, and files as `skill/path`; none leaves the choice
+    /// to the runtime.
     pub use_skills: Vec<String>,
     /// The most tokens to generate.
     pub max_tokens: usize,
@@ -103,6 +104,8 @@ impl StopFlag {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TurnEvent<'a> {
+    /// Skills have changed since the last turn: what the model is told of it.
+    SkillsChanged(&'a str),
     /// Skills were chosen, or none.
     Chosen(&'a Choice),
     /// A skill is about to be activated.
@@ -122,6 +125,7 @@ impl Conversation {
     pub(crate) fn new(
         runtime: Arc<Runtime>,
         session: Session,
+        skills: SkillSession,
         system: Message,
         prefix: PrefixReport,
     ) -> Self {
@@ -130,7 +134,7 @@ impl Conversation {
             session,
             history: vec![system],
             pending: Vec::new(),
-            active: Vec::new(),
+            skills,
             prefix,
         }
     }
@@ -144,7 +148,7 @@ impl Conversation {
             session: self.session.branch(),
             history: self.history.clone(),
             pending: self.pending.clone(),
-            active: self.active.clone(),
+            skills: self.skills.clone(),
             prefix: self.prefix.clone(),
         }
     }
@@ -157,6 +161,11 @@ impl Conversation {
     /// The context.
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// The skills that the model knows of, and what of them is in the context.
+    pub fn skills(&self) -> &SkillSession {
+        &self.skills
     }
 
     /// What was said so far.

@@ -35,6 +35,15 @@ pub enum Error {
         expected: &'static str,
     },
 
+    /// The configuration file cannot be read or understood.
+    #[error("`{}`: {reason}", path.display())]
+    BadConfig {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+
     /// System prompt and catalog leave no room.
     #[error("the static prefix has {n_tokens} tokens, the context holds {limit}")]
     PrefixTooLong {
@@ -95,6 +104,11 @@ impl Error {
             Error::Skills(error) => error.hint(),
             Error::NoCacheDir => Some("set `SKILLGRAFT_CACHE_DIR` to a folder".to_owned()),
             Error::BadVariable { name, .. } => Some(format!("correct or unset `{name}`")),
+            Error::BadConfig { .. } => Some(
+                "known are, in `[skills]`, `folders`, `discover`, `depth`, `max_folders` and \
+                 `catalog_share`"
+                    .to_owned(),
+            ),
             Error::PrefixTooLong { .. } => {
                 Some("pass fewer skills, or use a model with a longer context".to_owned())
             }
@@ -120,6 +134,7 @@ impl Error {
             Error::Skills(_)
             | Error::NoCacheDir
             | Error::BadVariable { .. }
+            | Error::BadConfig { .. }
             | Error::PrefixTooLong { .. }
             | Error::SkillTooLong { .. }
             | Error::PromptTooLong { .. }

@@ -31,25 +31,33 @@
 //! used or written cost time, and are reported.
 #![forbid(unsafe_code)]
 
+mod config;
 mod conversation;
 mod error;
 pub mod models;
+mod plan;
 mod prompt;
 mod report;
 mod runtime;
 mod salt;
 mod settings;
+mod snapshot;
 mod turn;
+mod warm;
+mod watch;
 
 pub use conversation::{Conversation, StopFlag, TurnEvent, TurnMode, TurnOptions};
 pub use error::Error;
 pub use prompt::{ActivationText, Prompts};
 pub use report::{
-    ActivationReport, ChoiceReport, FullPrefill, PrefixReport, TokenCounts, TurnReport,
+    ActivationReport, AlreadyReport, CatalogReport, ChoiceReport, FullPrefill, PrefixReport,
+    TokenCounts, TurnReport,
 };
 pub use runtime::{OpenEvent, Runtime};
-pub use settings::Settings;
+pub use settings::{Settings, SkillSettings};
 pub use skillgraft_engine as engine;
 pub use skillgraft_kv as kv;
 pub use skillgraft_skills as skills;
 pub use skillgraft_store as store;
+pub use warm::Warmed;
+pub use watch::{SkillEvent, SkillWatch};

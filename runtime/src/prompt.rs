@@ -7,15 +7,19 @@
 
 use skillgraft_engine::{EngineError, Message, Model, Role};
 use skillgraft_kv::TokenId;
-use skillgraft_skills::{Catalog, Skill};
+use skillgraft_skills::{Activation, FileText};
 
 /// What the model is told about skills.
 const SYSTEM: &str = "You are a helpful AI assistant with access to skills. \
     A skill is a document with facts and procedures. \
     When a skill fits, it is loaded and you answer from it.";
 
-/// The system turn of the neutral anchor: true in every context.
-const NEUTRAL_SYSTEM: &str = "You are a helpful assistant.";
+/// Follows [`SYSTEM`] in the system turn of the neutral anchor: true in every
+/// context. A longer anchor that resembles the live context gives blocks that
+/// are nearer to it; it says nothing of how to answer, since that would stay in
+/// the block.
+const NEUTRAL: &str =
+    "Read the skill below with care, since its names, numbers and commands are exact.";
 
 /// Makes the pieces of a context for one model.
 #[derive(Debug, Clone, Copy)]
@@ -23,13 +27,22 @@ pub struct Prompts<'m> {
     model: &'m Model,
 }
 
-/// A skill's text as token ids.
+/// The text of a skill or of a file as token ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActivationText {
-    /// Names the skill; prefilled in each context.
+    /// Names it; prefilled in each context.
     pub header: Vec<TokenId>,
-    /// The skill's text and its closing tag: the block.
+    /// The text and its closing tag: the block.
     pub block: Vec<TokenId>,
+    /// What differs from machine to machine; prefilled in each context.
+    pub after: Vec<TokenId>,
+}
+
+impl ActivationText {
+    /// Its length in tokens.
+    pub fn n_tokens(&self) -> usize {
+        self.header.len() + self.block.len() + self.after.len()
+    }
 }
 
 impl<'m> Prompts<'m> {
@@ -39,11 +52,12 @@ impl<'m> Prompts<'m> {
     }
 
     /// The system message with the catalog: the text of the static prefix.
-    pub fn system_message(catalog: &Catalog) -> Message {
+    pub fn system_message(catalog_text: &str) -> Message {
+        let catalog = catalog_text.trim_end();
         let content = if catalog.is_empty() {
             SYSTEM.to_owned()
         } else {
-            format!("{SYSTEM}\n\nAvailable skills:\n{}", catalog.render().trim_end())
+            format!("{SYSTEM}\n\nAvailable skills:\n{catalog}")
         };
         Message { role: Role::System, content }
     }
@@ -76,25 +90,56 @@ impl<'m> Prompts<'m> {
         self.model.tokenizer().encode_markup(&frame.head)
     }
 
-    /// A skill inside an open message.
+    /// A skill inside an open message: its text, and a list of its files and of
+    /// the skills inside.
     ///
     /// # Errors
     /// When the tokenizer fails.
-    pub fn activation(&self, skill: &Skill) -> Result<ActivationText, EngineError> {
-        let tokenizer = self.model.tokenizer();
+    pub fn skill(&self, skill: &Activation) -> Result<ActivationText, EngineError> {
+        let encode = |text: &str| self.model.tokenizer().encode_content(text);
+        let listing = skill.listing();
+        let gap = if listing.is_empty() { "" } else { "\n" };
+        let after = if skill.files.is_empty() {
+            Vec::new()
+        } else {
+            encode(&format!("The files of `{}` are in {}.\n", skill.id, skill.folder.display()))?
+        };
         Ok(ActivationText {
-            header: tokenizer.encode_content(&format!("<skill name=\"{}\">\n", skill.id))?,
-            block: tokenizer.encode_content(&format!("{}\n</skill>\n", skill.body.trim_end()))?,
+            header: encode(&format!("<skill name=\"{}\">\n", skill.id))?,
+            block: encode(&format!("{}\n{gap}{listing}</skill>\n", skill.body.trim_end()))?,
+            after,
         })
     }
 
-    /// What a block is compiled behind to be used in any context: a short
+    /// Lines of a file inside an open message; `address` is `skill/path`.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub fn file(&self, address: &str, file: &FileText) -> Result<ActivationText, EngineError> {
+        let encode = |text: &str| self.model.tokenizer().encode_content(text);
+        let notice = file.notice().map_or_else(String::new, |notice| format!("{notice}\n"));
+        Ok(ActivationText {
+            header: encode(&format!("<file name=\"{address}\">\n{notice}"))?,
+            block: encode(&format!("{}\n</file>\n", file.text.trim_end()))?,
+            after: Vec::new(),
+        })
+    }
+
+    /// The user's words, or a notice to the model, within an open message.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub fn words(&self, words: &str) -> Result<Vec<TokenId>, EngineError> {
+        self.model.tokenizer().encode_content(words)
+    }
+
+    /// What a block is compiled behind to be used in any context: a general
     /// system turn, then the header as it stands in the live context.
     ///
     /// # Errors
     /// When the chat template refuses a message.
     pub fn neutral_anchor(&self, header: &[TokenId]) -> Result<Vec<TokenId>, EngineError> {
-        let system = Message { role: Role::System, content: NEUTRAL_SYSTEM.to_owned() };
+        let system = Message { role: Role::System, content: format!("{SYSTEM} {NEUTRAL}") };
         let mut tokens = self.prefix(&system)?;
         tokens.extend(self.open_message(&[system])?);
         tokens.extend_from_slice(header);

@@ -1,6 +1,7 @@
 //! What a turn did, in the names of the commands' JSON.
 
 use serde::Serialize;
+use skillgraft_skills::{CatalogStep, Rendered};
 
 /// What one turn did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -15,6 +16,11 @@ pub struct TurnReport {
     pub choice: ChoiceReport,
     /// What was activated, in order.
     pub activations: Vec<ActivationReport>,
+    /// What was asked for and is in the context already.
+    pub already: Vec<AlreadyReport>,
+    /// What the model was told of skills that have changed since the last turn;
+    /// `null` when none has.
+    pub update: Option<String>,
     /// The static prefix of the conversation.
     pub prefix: PrefixReport,
     /// Token counts.
@@ -43,10 +49,12 @@ pub struct ChoiceReport {
 /// One activation.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ActivationReport {
-    /// The skill.
+    /// The skill, or `skill/path` of a file.
     pub name: String,
     /// Why it was chosen.
     pub reason: String,
+    /// What was odd about it: `showing lines 1-200 of 5000`; `null` for nothing.
+    pub note: Option<String>,
     /// Where it was placed: `before` the message.
     pub placement: &'static str,
     /// Where the block came from: `disk`, `memory`, `compiled`, or `none` when
@@ -86,6 +94,41 @@ pub struct PrefixReport {
     pub block: &'static str,
     /// What that took, outside `ttft_ms`.
     pub ms: f64,
+    /// The catalog in it.
+    pub catalog: CatalogReport,
+}
+
+/// The catalog as the model was shown it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CatalogReport {
+    /// Its length.
+    pub tokens: usize,
+    /// Skills that it names.
+    pub listed: usize,
+    /// Skills that it does not: search finds them.
+    pub left_out: usize,
+    /// What had to be left out to meet its budget; `null` for nothing.
+    pub cut: Option<String>,
+}
+
+impl CatalogReport {
+    pub(crate) fn of(rendered: &Rendered) -> Self {
+        CatalogReport {
+            tokens: rendered.n_tokens,
+            listed: rendered.n_listed,
+            left_out: rendered.n_left_out,
+            cut: (rendered.step != CatalogStep::Whole).then(|| rendered.to_string()),
+        }
+    }
+}
+
+/// Something that was asked for and is in the context already.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct AlreadyReport {
+    /// The skill, or `skill/path` of a file.
+    pub name: String,
+    /// Position of its first token.
+    pub position: u64,
 }
 
 /// Token counts of a turn.

@@ -1,29 +1,39 @@
 //! The runtime: a model, a block store and a catalog of skills.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use skillgraft_engine::{BlockSource, Model, Session, take_block, uninterrupted};
 use skillgraft_kv::{AnchorKind, BlockStore, Kept, Lookup, Tier, TokenId, TokenSpan};
-use skillgraft_skills::{Bm25Chooser, Catalog, ChooseSkill, scan};
+use skillgraft_skills::{
+    Catalog, CatalogFormat, ChooseSkill, Rendered, Root, ScanOptions, Scanner, SkillSession,
+};
 use skillgraft_store::DirStore;
 
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::models::{ModelChoice, ModelStore, Progress};
 use crate::prompt::Prompts;
-use crate::report::PrefixReport;
+use crate::report::{CatalogReport, PrefixReport};
 use crate::salt;
-use crate::settings::Settings;
+use crate::settings::{Settings, SkillSettings};
+use crate::snapshot::{Chooser, Snapshot};
+use crate::warm::Activity;
 
 /// A model, a block store and a catalog, shared by all conversations.
 pub struct Runtime {
     model: Arc<Model>,
     model_name: String,
     store: Arc<dyn BlockStore>,
-    catalog: Catalog,
-    chooser: Box<dyn ChooseSkill + Send + Sync>,
+    skills: RwLock<Snapshot>,
+    /// Where the skills come from; empty for those that were handed over.
+    roots: Vec<Root>,
+    scan: ScanOptions,
+    catalog_share: f64,
+    /// Chooses instead of the search.
+    chooser: Option<Chooser>,
+    activity: Activity,
     salt: [u8; 16],
     notices: Vec<String>,
     load_ms: f64,
@@ -47,14 +57,14 @@ impl std::fmt::Debug for Runtime {
 
 impl Runtime {
     /// Reads the skills, fetches the model where it is not there yet, loads it,
-    /// and opens the block store. A store that cannot be written is no error:
-    /// [`notices`](Self::notices) says so.
+    /// and opens the block store. A store that cannot be written is no error, nor
+    /// is a user who has no skills: [`notices`](Self::notices) says so.
     ///
     /// # Errors
-    /// When there is no skill or no model.
+    /// When a folder that was named has no skill, or there is no model.
     pub fn open(settings: &Settings, events: &mut dyn FnMut(OpenEvent)) -> Result<Self, Error> {
         // Skills first: a mistyped folder should not cost a download.
-        let catalog = scan(&settings.skills)?.require_skills()?;
+        let found = find_skills(&settings.skills)?;
         let models = ModelStore::open(&settings.cache_dir).cancelled_by(settings.stop.shared());
         let path = settings
             .model
@@ -66,14 +76,19 @@ impl Runtime {
 
         let store = DirStore::open(settings.cache_dir.join("blocks"));
         let unwritable = store.degraded().map(str::to_owned);
-        let runtime = Runtime::with_parts(
+        let mut runtime = Runtime::with_parts(
             model,
             &name_of(&settings.model),
             Arc::new(store),
-            catalog,
+            found.catalog,
             Some(&settings.cache_dir),
         );
-        Ok(Runtime { load_ms, ..runtime.with_notice(unwritable) })
+        runtime.load_ms = load_ms;
+        runtime.roots = found.roots;
+        runtime.scan = settings.skills.scan.clone();
+        runtime.catalog_share = settings.skills.catalog_share;
+        runtime.notices.extend(found.notices.into_iter().chain(unwritable));
+        Ok(runtime)
     }
 
     /// A runtime of parts that are already there. Without a cache folder, block
@@ -86,22 +101,35 @@ impl Runtime {
         cache_dir: Option<&Path>,
     ) -> Self {
         let (salt, problem) = cache_dir.map_or(([0; 16], None), salt::load_or_create);
+        let SkillSettings { scan, catalog_share, .. } = SkillSettings::default();
         Runtime {
             model,
             model_name: model_name.to_owned(),
             store,
-            chooser: Box::new(Bm25Chooser::new(&catalog)),
-            catalog,
+            skills: RwLock::new(Snapshot::new(catalog, None)),
+            roots: Vec::new(),
+            scan,
+            catalog_share,
+            chooser: None,
+            activity: Activity::default(),
             salt,
-            notices: Vec::new(),
+            notices: problem.into_iter().collect(),
             load_ms: 0.0,
         }
-        .with_notice(problem)
     }
 
-    fn with_notice(mut self, notice: Option<String>) -> Self {
-        self.notices.extend(notice);
-        self
+    /// The same runtime with its skills looked for in these folders whenever they
+    /// are [watched](Self::watch).
+    #[must_use]
+    pub fn with_roots(self, roots: Vec<Root>) -> Self {
+        Runtime { roots, ..self }
+    }
+
+    /// The same runtime with another share of the context, from 0 to 1, for the
+    /// catalog of its conversations.
+    #[must_use]
+    pub fn with_catalog_share(self, catalog_share: f64) -> Self {
+        Runtime { catalog_share, ..self }
     }
 
     /// What works less well than it should, for the user to know.
@@ -124,9 +152,32 @@ impl Runtime {
         self.load_ms
     }
 
-    /// The skills.
-    pub fn catalog(&self) -> &Catalog {
-        &self.catalog
+    /// The skills as they are now.
+    pub fn catalog(&self) -> Catalog {
+        self.snapshot().catalog
+    }
+
+    /// The skills as they are now, with what chooses among them.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        // A snapshot is replaced as a whole: it is right whoever panicked.
+        self.skills.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts another catalog in place, for turns that begin from now on, and gives
+    /// the one before.
+    pub fn replace_catalog(&self, catalog: Catalog) -> Catalog {
+        let new = Snapshot::new(catalog, self.chooser.as_ref());
+        let mut now = self.skills.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *now, new).catalog
+    }
+
+    /// Where the skills come from, and how they are looked for.
+    pub(crate) fn folders(&self) -> (&[Root], &ScanOptions) {
+        (&self.roots, &self.scan)
+    }
+
+    pub(crate) fn activity(&self) -> &Activity {
+        &self.activity
     }
 
     /// The blocks.
@@ -138,12 +189,9 @@ impl Runtime {
     /// named none. The default searches the full text of all skills.
     #[must_use]
     pub fn with_chooser(self, chooser: Box<dyn ChooseSkill + Send + Sync>) -> Self {
-        Runtime { chooser, ..self }
-    }
-
-    /// What chooses a skill where the user named none.
-    pub fn chooser(&self) -> &dyn ChooseSkill {
-        self.chooser.as_ref()
+        let chooser: Chooser = Arc::from(chooser);
+        let skills = RwLock::new(Snapshot::new(self.catalog(), Some(&chooser)));
+        Runtime { chooser: Some(chooser), skills, ..self }
     }
 
     /// The per-user salt of block keys.
@@ -151,15 +199,17 @@ impl Runtime {
         self.salt
     }
 
-    /// Starts a conversation: a context that holds the static prefix. The
-    /// prefix's KV is a block too, an exact one, so that only the first process
-    /// computes it.
+    /// Starts a conversation: a context that holds the static prefix, with as
+    /// much of the catalog as its budget allows. The prefix's KV is a block too,
+    /// an exact one, so that only the first process computes it.
     ///
     /// # Errors
     /// When the prefix does not fit or the chat template refuses it.
     pub fn conversation(self: &Arc<Self>) -> Result<Conversation, Error> {
         let started = Instant::now();
-        let system = Prompts::system_message(&self.catalog);
+        let catalog = self.catalog();
+        let rendered = self.render(&catalog)?;
+        let system = Prompts::system_message(&rendered.text);
         let prefix = Prompts::new(&self.model).prefix(&system)?;
         let limit = self.model.context_length() as usize;
         if prefix.len() >= limit {
@@ -168,8 +218,26 @@ impl Runtime {
         let mut session = Session::new(Arc::clone(&self.model));
         let block = self.establish_prefix(&mut session, &prefix)?;
         let ms = started.elapsed().as_secs_f64() * 1e3;
-        let report = PrefixReport { tokens: prefix.len(), block, ms };
-        Ok(Conversation::new(Arc::clone(self), session, system, report))
+        let report =
+            PrefixReport { tokens: prefix.len(), block, ms, catalog: CatalogReport::of(&rendered) };
+        let skills = SkillSession::new(catalog, rendered.text);
+        Ok(Conversation::new(Arc::clone(self), session, skills, system, report))
+    }
+
+    /// The catalog within its share of the context, as counted by the model's
+    /// tokenizer.
+    fn render(&self, catalog: &Catalog) -> Result<Rendered, Error> {
+        let budget = (f64::from(self.model.context_length()) * self.catalog_share) as usize;
+        let failed = std::cell::OnceCell::new();
+        let count = |text: &str| match self.model.tokenizer().encode_content(text) {
+            Ok(tokens) => tokens.len(),
+            Err(error) => {
+                let _ = failed.set(error);
+                0
+            }
+        };
+        let rendered = catalog.render_within(CatalogFormat::Lines, budget, &count);
+        failed.into_inner().map_or(Ok(rendered), |error| Err(error.into()))
     }
 
     /// Puts the prefix into an empty context; says where its KV came from.
@@ -206,6 +274,27 @@ impl Runtime {
         }
         Ok("computed")
     }
+}
+
+/// The skills of some settings.
+struct FoundSkills {
+    catalog: Catalog,
+    roots: Vec<Root>,
+    notices: Vec<String>,
+}
+
+/// Searches the folders. A folder that was named must hold a skill; a user who
+/// has none anywhere can still talk to the model.
+fn find_skills(settings: &SkillSettings) -> Result<FoundSkills, Error> {
+    let found = settings.roots()?;
+    let catalog = Scanner::new(found.roots.clone(), settings.scan.clone()).scan()?;
+    let mut notices: Vec<String> =
+        found.findings.iter().map(|finding| format!("{finding}. {}", finding.hint)).collect();
+    if catalog.is_empty() && settings.given.is_empty() {
+        notices.push("no skills were found; `--skills DIR` names a folder of them".to_owned());
+        return Ok(FoundSkills { catalog, roots: found.roots, notices });
+    }
+    Ok(FoundSkills { catalog: catalog.require_skills()?, roots: found.roots, notices })
 }
 
 fn name_of(choice: &ModelChoice) -> String {

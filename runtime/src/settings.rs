@@ -1,9 +1,12 @@
 //! What a user may set, and the environment variables it is read from.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use skillgraft_engine::{BackendOptions, ModelOptions};
+use skillgraft_skills::{CATALOG_SHARE, Places, Root, Roots, ScanOptions, Trust};
 
+use crate::config::Config;
 use crate::conversation::StopFlag;
 use crate::error::Error;
 use crate::models::ModelChoice;
@@ -13,8 +16,8 @@ use crate::models::ModelChoice;
 pub struct Settings {
     /// Where models and blocks are kept.
     pub cache_dir: PathBuf,
-    /// Folders to look for skills in.
-    pub skills: Vec<PathBuf>,
+    /// Where skills are looked for.
+    pub skills: SkillSettings,
     /// Which model to run.
     pub model: ModelChoice,
     /// How to run it.
@@ -23,28 +26,83 @@ pub struct Settings {
     pub stop: StopFlag,
 }
 
+/// Where skills are looked for, and how.
+#[derive(Debug, Clone)]
+pub struct SkillSettings {
+    /// Folders named by the user, searched before all others. They must exist.
+    pub given: Vec<PathBuf>,
+    /// Whether the project's folders and the user's own are searched too.
+    pub discover: bool,
+    /// The folders from which those follow.
+    pub places: Places,
+    /// The list of trusted projects; without one no project is.
+    pub trust_file: Option<PathBuf>,
+    /// How folders are searched.
+    pub scan: ScanOptions,
+    /// Share of the context that the catalog may take, from 0 to 1.
+    pub catalog_share: f64,
+}
+
+impl SkillSettings {
+    /// The folders to search, in order of precedence, with what was left out.
+    ///
+    /// # Errors
+    /// When the list of trusted projects cannot be read.
+    pub fn roots(&self) -> Result<Roots, Error> {
+        if self.discover {
+            return Ok(Roots::discover(&self.given, &self.places, &self.trust()?));
+        }
+        let roots = self.given.iter().map(|path| Root::given(path)).collect();
+        Ok(Roots { roots, findings: Vec::new() })
+    }
+
+    /// The trusted projects.
+    ///
+    /// # Errors
+    /// When their list cannot be read.
+    pub fn trust(&self) -> Result<Trust, Error> {
+        let trust = self.trust_file.as_deref().map_or_else(|| Ok(Trust::none()), Trust::open);
+        Ok(trust?)
+    }
+}
+
+impl Default for SkillSettings {
+    /// No folder at all.
+    fn default() -> Self {
+        SkillSettings {
+            given: Vec::new(),
+            discover: false,
+            places: Places::default(),
+            trust_file: None,
+            scan: ScanOptions::default(),
+            catalog_share: CATALOG_SHARE,
+        }
+    }
+}
+
+/// Gives the value of an environment variable that is set and not empty.
+type Variables<'a> = &'a dyn Fn(&'static str) -> Option<OsString>;
+
 impl Settings {
     /// Reads `SKILLGRAFT_CACHE_DIR` (or `XDG_CACHE_HOME`, or `HOME`),
     /// `SKILLGRAFT_SKILLS` (folders, separated as in `PATH`),
-    /// `SKILLGRAFT_MODEL` and `SKILLGRAFT_THREADS`.
+    /// `SKILLGRAFT_MODEL` and `SKILLGRAFT_THREADS`, and the file
+    /// `skillgraft/config.toml` in `XDG_CONFIG_HOME` (or `HOME/.config`).
     ///
     /// # Errors
-    /// [`Error::NoCacheDir`], [`Error::BadVariable`], [`Error::Model`].
+    /// [`Error::NoCacheDir`], [`Error::BadVariable`], [`Error::BadConfig`],
+    /// [`Error::Model`].
     pub fn from_env() -> Result<Self, Error> {
         Self::from_variables(&|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
 
-    fn from_variables(
-        variable: &dyn Fn(&'static str) -> Option<std::ffi::OsString>,
-    ) -> Result<Self, Error> {
+    fn from_variables(variable: Variables<'_>) -> Result<Self, Error> {
         let cache_dir = variable("SKILLGRAFT_CACHE_DIR")
             .map(PathBuf::from)
             .or_else(|| Some(PathBuf::from(variable("XDG_CACHE_HOME")?).join("skillgraft")))
             .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache/skillgraft")))
             .ok_or(Error::NoCacheDir)?;
-        let skills = variable("SKILLGRAFT_SKILLS")
-            .map(|folders| std::env::split_paths(&folders).collect())
-            .unwrap_or_default();
+        let skills = skill_settings(variable)?;
         let model = match variable("SKILLGRAFT_MODEL") {
             Some(model) => ModelChoice::parse(&model.to_string_lossy())?,
             None => ModelChoice::default(),
@@ -58,11 +116,51 @@ impl Settings {
     /// The same settings with these skill folders.
     #[must_use]
     pub fn with_skills<P: Into<PathBuf>>(self, folders: impl IntoIterator<Item = P>) -> Self {
-        Settings { skills: folders.into_iter().map(Into::into).collect(), ..self }
+        let given = folders.into_iter().map(Into::into).collect();
+        Settings { skills: SkillSettings { given, ..self.skills }, ..self }
+    }
+
+    /// The same settings without the project's and the user's own skills: those
+    /// of the folders that were named are all.
+    #[must_use]
+    pub fn without_discovery(self) -> Self {
+        Settings { skills: SkillSettings { discover: false, ..self.skills }, ..self }
     }
 }
 
-fn parse_threads(value: &std::ffi::OsStr) -> Result<usize, Error> {
+fn skill_settings(variable: Variables<'_>) -> Result<SkillSettings, Error> {
+    let home = variable("HOME").map(PathBuf::from);
+    let in_home = |folder: &str| home.as_ref().map(|home| home.join(folder));
+    let folder = |name| variable(name).map(PathBuf::from);
+    let config = folder("XDG_CONFIG_HOME").or_else(|| in_home(".config"));
+    let config = config.map(|folder| folder.join("skillgraft"));
+    let state = folder("XDG_STATE_HOME").or_else(|| in_home(".local/state"));
+    let said = match &config {
+        Some(folder) => Config::read(folder, home.as_deref())?.skills,
+        None => Config::default().skills,
+    };
+    let given = variable("SKILLGRAFT_SKILLS");
+    Ok(SkillSettings {
+        given: given.map(|all| std::env::split_paths(&all).collect()).unwrap_or_default(),
+        discover: said.discover,
+        // Without a working folder there is no project.
+        places: Places {
+            working: std::env::current_dir().unwrap_or_default(),
+            home,
+            config,
+            further: said.folders,
+        },
+        trust_file: state.map(|folder| folder.join("skillgraft/trusted-folders")),
+        scan: ScanOptions {
+            depth_max: said.depth,
+            folders_max: said.max_folders,
+            ..ScanOptions::default()
+        },
+        catalog_share: said.catalog_share,
+    })
+}
+
+fn parse_threads(value: &OsString) -> Result<usize, Error> {
     let value = value.to_string_lossy();
     value.parse().ok().filter(|&n| n > 0).ok_or_else(|| Error::BadVariable {
         name: "SKILLGRAFT_THREADS",

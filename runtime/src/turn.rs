@@ -7,32 +7,22 @@ use skillgraft_engine::{
     Activated, Activation, BlockOrigin, BlockSource, DecodeOptions, Decoded, Message, Mode, Role,
     activate, decode,
 };
-use skillgraft_kv::{AnchorKind, Kept, Tier, TokenId};
-use skillgraft_skills::{Choice, ChooseSkill, Forced, Pick, mentions};
+use skillgraft_kv::{AnchorKind, Kept, Tier};
+use skillgraft_skills::Choice;
 
 use crate::conversation::{Conversation, TurnEvent, TurnOptions};
 use crate::error::Error;
-use crate::prompt::{ActivationText, Prompts};
+use crate::plan::{Chosen, Item, Plan};
+use crate::prompt::Prompts;
 use crate::report::{ActivationReport, ChoiceReport, FullPrefill, TokenCounts, TurnReport};
 
 /// Gets the events of a turn; breaking ends it.
 pub(crate) type Events<'a> = &'a mut dyn FnMut(TurnEvent<'_>) -> ControlFlow<()>;
 
-/// The context of a turn as token ids, before anything of it is computed.
-struct Plan {
-    /// End of the last answer, and the opening of the message.
-    opening: Vec<TokenId>,
-    skills: Vec<(Pick, ActivationText)>,
-    /// The user's words and the marker that makes the model answer.
-    message: Vec<TokenId>,
-    /// The message's content, for the chat template.
-    content: String,
-}
-
 impl Conversation {
-    /// Runs one turn: chooses skills, places them before the message, prefills
-    /// what is new, and decodes the answer. When it fails or is stopped before
-    /// the answer begins, the conversation is as it was.
+    /// Runs one turn: hears of changed skills, chooses skills, places them before
+    /// the message, prefills what is new, and decodes the answer. When it fails or
+    /// is stopped before the answer begins, the conversation is as it was.
     ///
     /// # Errors
     /// When a named skill does not exist, something does not fit into the
@@ -45,90 +35,31 @@ impl Conversation {
     ) -> Result<TurnReport, Error> {
         let started = Instant::now();
         let before = self.session.end();
+        let runtime = std::sync::Arc::clone(&self.runtime);
+        let _busy = runtime.activity().begin_turn();
 
-        let (how, choice) = self.choose(prompt, options)?;
-        let _ = events(TurnEvent::Chosen(&choice));
-        let plan = self.plan(prompt, &choice)?;
-        let prefilled = self.prefill(&plan, options, events);
-        let (activations, logits) = match prefilled {
-            Ok(prefilled) => prefilled,
+        let news = self.catch_up();
+        if let Some(update) = &news.update {
+            let _ = events(TurnEvent::SkillsChanged(update));
+        }
+        let chosen = self.choose(prompt, options, &news)?;
+        let _ = events(TurnEvent::Chosen(&chosen.choice));
+        let plan = self.plan(prompt, &chosen, news)?;
+        let outcome = self.prefill(&plan, options, events).and_then(|(activations, logits)| {
+            let ttft_ms = ms_since(started);
+            Ok((activations, ttft_ms, self.answer(logits, options, events)?))
+        });
+        let (activations, ttft_ms, decoded) = match outcome {
+            Ok(outcome) => outcome,
             Err(error) => {
                 self.session.roll_back(before).map_err(Error::from)?;
                 return Err(error);
             }
         };
-        let ttft_ms = ms_since(started);
-        let decoded = self.answer(logits, options, events)?;
 
-        let report = self.report(how, &choice, &plan, activations, &decoded, ttft_ms, options);
+        let report = self.report(&chosen, &plan, activations, &decoded, ttft_ms, options);
         self.close(plan, &decoded)?;
         Ok(report)
-    }
-
-    /// The skills for a prompt: those that the user named, or else what the
-    /// search finds in the full text of all skills.
-    fn choose(&self, prompt: &str, options: &TurnOptions) -> Result<(&'static str, Choice), Error> {
-        if prompt.trim().is_empty() {
-            return Err(Error::EmptyPrompt);
-        }
-        let catalog = self.runtime.catalog();
-        let mut named = options.use_skills.clone();
-        for skill in mentions(prompt, catalog)? {
-            let id = &catalog.get(skill).id;
-            if !named.contains(id) {
-                named.push(id.clone());
-            }
-        }
-        if !named.is_empty() {
-            return Ok(("forced", Forced::new(named).choose(prompt, catalog)?));
-        }
-        let choice = self.runtime.chooser().choose(prompt, catalog)?;
-        let how = if choice.picks().is_empty() { "none" } else { "search" };
-        Ok((how, choice))
-    }
-
-    /// Works out the turn's token ids and checks that they fit.
-    fn plan(&self, prompt: &str, choice: &Choice) -> Result<Plan, Error> {
-        let prompts = Prompts::new(self.runtime.model());
-        let mut opening = self.pending.clone();
-        opening.extend(prompts.open_message(&self.history)?);
-
-        let mut skills = Vec::new();
-        let mut content = String::new();
-        for pick in choice.picks() {
-            // What is in the context already is not loaded again.
-            if self.active.contains(&pick.id) {
-                continue;
-            }
-            let skill = self.runtime.catalog().get(pick.skill);
-            content.push_str(&skill.body);
-            skills.push((pick.clone(), prompts.activation(skill)?));
-        }
-        let words = if skills.is_empty() { prompt.to_owned() } else { format!("\n{prompt}") };
-        content.push_str(&words);
-        let message = prompts.close_message(&self.history, &words)?;
-        let plan = Plan { opening, skills, message, content };
-        self.check_room(&plan)?;
-        Ok(plan)
-    }
-
-    /// Names what is too long, and leaves room for at least one token of answer.
-    fn check_room(&self, plan: &Plan) -> Result<(), Error> {
-        let limit = self.session.ledger().limit() as usize;
-        let mut room = (self.session.ledger().room() as usize).saturating_sub(1);
-        let n_tokens = plan.opening.len() + plan.message.len();
-        if n_tokens > room {
-            return Err(Error::PromptTooLong { n_tokens, room, limit });
-        }
-        room -= n_tokens;
-        for (pick, text) in &plan.skills {
-            let n_tokens = text.header.len() + text.block.len();
-            if n_tokens > room {
-                return Err(Error::SkillTooLong { name: pick.id.clone(), n_tokens, room, limit });
-            }
-            room -= n_tokens;
-        }
-        Ok(())
     }
 
     /// Brings everything up to the answer into the context: skills first, then
@@ -142,27 +73,27 @@ impl Conversation {
         let stop = || options.stop.check();
         let mut opening = plan.opening.clone();
         let mut activations = Vec::new();
-        for (pick, text) in &plan.skills {
-            let n_tokens = text.block.len();
-            let _ = events(TurnEvent::Activating { name: &pick.id, n_tokens });
-            let anchor = Prompts::new(self.runtime.model()).neutral_anchor(&text.header)?;
-            opening.extend_from_slice(&text.header);
+        for item in &plan.items {
+            let n_tokens = item.text.block.len();
+            let _ = events(TurnEvent::Activating { name: &item.name, n_tokens });
+            let anchor = Prompts::new(self.runtime.model()).neutral_anchor(&item.text.header)?;
+            opening.extend_from_slice(&item.text.header);
             let activation = Activation {
-                label: &format!("skill {}", pick.id),
+                label: &format!("{} {}", item.kind, item.name),
                 header: &opening,
                 source: BlockSource {
-                    label: &pick.id,
+                    label: &item.name,
                     anchor: AnchorKind::Neutral,
                     anchor_tokens: &anchor,
-                    tokens: &text.block,
+                    tokens: &item.text.block,
                     salt: self.runtime.salt(),
                 },
             };
             let mode = options.mode.activation_mode();
             let store = self.runtime.store().as_ref();
             let activated = activate(&mut self.session, store, &activation, mode, &stop)?;
-            opening.clear();
-            activations.push(report_activation(pick, activated));
+            opening.clone_from(&item.text.after);
+            activations.push(report_activation(item, activated));
             if let Some(report) = activations.last() {
                 let _ = events(TurnEvent::Activated(report));
             }
@@ -189,7 +120,7 @@ impl Conversation {
 
     /// Remembers what was said, and which tokens have no KV yet.
     fn close(&mut self, plan: Plan, decoded: &Decoded) -> Result<(), Error> {
-        self.active.extend(plan.skills.into_iter().map(|(pick, _)| pick.id));
+        self.skills = plan.skills;
         self.history.push(Message { role: Role::User, content: plan.content });
         self.pending = decoded.pending.into_iter().collect();
         let prompts = Prompts::new(self.runtime.model());
@@ -198,24 +129,23 @@ impl Conversation {
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "each is a different part of the report")]
     fn report(
         &self,
-        how: &'static str,
-        choice: &Choice,
+        chosen: &Chosen,
         plan: &Plan,
         activations: Vec<ActivationReport>,
         decoded: &Decoded,
         ttft_ms: f64,
         options: &TurnOptions,
     ) -> TurnReport {
-        let reason = match choice {
+        let reason = match &chosen.choice {
             Choice::Picks(picks) => picks[0].reason.clone(),
             Choice::None { reason } => reason.clone(),
         };
         let in_skills: usize = activations.iter().map(|skill| skill.prefilled_tokens).sum();
-        let outside =
-            plan.message.len() + if plan.skills.is_empty() { plan.opening.len() } else { 0 };
+        // An activation's own count has what was prefilled before its block.
+        let outside = plan.message.len()
+            + plan.items.last().map_or(plan.opening.len(), |last| last.text.after.len());
         let tokens = TokenCounts {
             prefix: self.prefix.tokens,
             grafted: activations.iter().map(|skill| skill.grafted_tokens).sum(),
@@ -235,7 +165,9 @@ impl Conversation {
             answer: decoded.text.clone(),
             model: self.runtime.model_name().to_owned(),
             mode,
-            choice: ChoiceReport { how, reason },
+            choice: ChoiceReport { how: chosen.how, reason },
+            already: plan.already.clone(),
+            update: plan.update.clone(),
             prefix: self.prefix.clone(),
             tokens,
             ttft_ms,
@@ -250,7 +182,7 @@ impl Conversation {
     }
 }
 
-fn report_activation(pick: &Pick, activated: Activated) -> ActivationReport {
+fn report_activation(item: &Item, activated: Activated) -> ActivationReport {
     let (block, miss, not_kept) = match activated.block {
         None => ("none", None, None),
         Some(BlockOrigin::Found(Tier::Memory)) => ("memory", None, None),
@@ -265,8 +197,9 @@ fn report_activation(pick: &Pick, activated: Activated) -> ActivationReport {
     };
     let anchor = if activated.grafted_tokens > 0 { AnchorKind::Neutral } else { AnchorKind::None };
     ActivationReport {
-        name: pick.id.clone(),
-        reason: pick.reason.clone(),
+        name: item.name.clone(),
+        reason: item.reason.clone(),
+        note: item.note.clone(),
         placement: "before",
         block,
         anchor: anchor.name(),

@@ -7,6 +7,10 @@ use std::cmp::Ordering;
 use crate::text::{escape, escape_name};
 use crate::{Catalog, Skill};
 
+/// Changes that a message tells one by one: a folder that is checked out anew
+/// may change thousands.
+const ANNOUNCED_MAX: usize = 20;
+
 /// A skill that is not as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogChange {
@@ -86,6 +90,11 @@ impl Catalog {
                 _ => format!("- {word}: {id}: {}\n", escape(&skill.one_line_description())),
             });
         }
+        let n_more = lines.len().saturating_sub(ANNOUNCED_MAX);
+        lines.truncate(ANNOUNCED_MAX);
+        if n_more > 0 {
+            lines.push(format!("{n_more} more skills have changed; search finds them.\n"));
+        }
         (!lines.is_empty()).then(|| format!("[SKILLS UPDATE]\n{}", lines.concat()))
     }
 }
@@ -136,6 +145,18 @@ mod tests {
         let told = after.announce(&changes, &before).expect("there is something to tell");
         let lines = "- Removed: a\n- Changed: b: B!\n- Changed: c: C.\n- Added: e: E.\n";
         assert_eq!(told, format!("[SKILLS UPDATE]\n{lines}"));
+    }
+
+    #[test]
+    fn a_message_tells_of_a_bounded_number() {
+        let many: Vec<Skill> =
+            (0..25).map(|n| Skill::in_memory(&format!("s{n:02}"), "S.", "1")).collect();
+        let (none, many) = (catalog(&[]), Catalog::from_skills(many));
+        let told = many.announce(&many.changes_since(&none), &none).unwrap();
+        assert_eq!(told.lines().count(), 22);
+        assert!(
+            told.ends_with("- Added: s19: S.\n5 more skills have changed; search finds them.\n")
+        );
     }
 
     #[test]

@@ -84,6 +84,15 @@ impl FileText {
 }
 
 impl Catalog {
+    /// An address as text: `skill`, or `skill/path`.
+    ///
+    /// # Panics
+    /// When the index is of another, larger catalog.
+    pub fn name_of(&self, address: &Address) -> String {
+        let id = &self.get(address.skill).id;
+        address.path.as_ref().map_or_else(|| id.clone(), |path| format!("{id}/{path}"))
+    }
+
     /// What `outer/inner/references/x.md` means: the longest identifier that it
     /// starts with, and the rest as a path.
     ///

@@ -52,14 +52,16 @@ impl Root {
 }
 
 /// The folders from which roots follow.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Places {
-    /// The working folder, absolute.
+    /// The working folder, absolute; empty where there is none.
     pub working: PathBuf,
     /// The user's home, where there is one.
     pub home: Option<PathBuf>,
     /// The folder of our own configuration, such as `~/.config/skillgraft`.
     pub config: Option<PathBuf>,
+    /// Further folders of the user's, from the configuration.
+    pub further: Vec<PathBuf>,
 }
 
 /// The roots to search, and what was found about them.
@@ -121,13 +123,14 @@ pub fn project_folder(working: &Path) -> PathBuf {
 }
 
 fn levels<'a>(working: &'a Path, project: &'a Path) -> impl Iterator<Item = &'a Path> {
-    working.ancestors().take(LEVELS_MAX).take_while(move |level| level.starts_with(project))
+    let levels = working.ancestors().take(LEVELS_MAX);
+    levels.take_while(move |level| !level.as_os_str().is_empty() && level.starts_with(project))
 }
 
 fn user_folders(places: &Places) -> Vec<PathBuf> {
     let own = places.config.iter().map(|config| config.join("skills"));
     let homes = places.home.iter().flat_map(|home| HOME_FOLDERS.map(|folder| home.join(folder)));
-    own.chain(homes).collect()
+    own.chain(homes).chain(places.further.iter().cloned()).collect()
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {

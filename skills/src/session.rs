@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use crate::resource::read_bytes;
-use crate::{Activation, Catalog, CatalogChange, Error, FileText, SkillIdx, Window};
+use crate::{Activation, Catalog, CatalogChange, ChangeKind, Error, FileText, SkillIdx, Window};
 
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,6 +76,13 @@ impl Loaded {
         self.items.insert(address.to_owned(), Item { digest, place });
     }
 
+    /// A text is the same under another digest.
+    fn renew(&mut self, address: &str, old: [u8; 32], new: [u8; 32]) {
+        if let Some(item) = self.items.get_mut(address).filter(|item| item.digest == old) {
+            item.digest = new;
+        }
+    }
+
     /// A text has left the context; `false` when it was not there. Of a file all
     /// parts leave.
     pub fn evict(&mut self, address: &str) -> bool {
@@ -126,10 +133,18 @@ impl SkillSession {
     }
 
     /// Takes a new snapshot, and gives the changes with the message that tells
-    /// the model of them at the tail.
+    /// the model of them at the tail. Where only the front matter of a skill has
+    /// changed, what is in the context of it stays valid.
     pub fn refresh(&mut self, catalog: Catalog) -> (Vec<CatalogChange>, Option<String>) {
         let changes = catalog.changes_since(&self.catalog);
         let told = catalog.announce(&changes, &self.catalog);
+        for change in &changes {
+            if let (ChangeKind::Changed { front_matter_only: true }, Some(old), Some(new)) =
+                (change.kind, change.old_digest, change.new_digest)
+            {
+                self.loaded.renew(&change.id, old, new);
+            }
+        }
         self.catalog = catalog;
         (changes, told)
     }

@@ -36,7 +36,7 @@ impl Texts {
     pub(crate) fn new(subject: &Subject) -> Result<Self, Error> {
         let tokenizer = subject.model.tokenizer();
         let prompts = Prompts::new(&subject.model);
-        let system = Prompts::system_message(&subject.catalog);
+        let system = Prompts::system_message(&subject.catalog.render());
         let header = tokenizer.encode_content("<skill name=\"workload\">\n")?;
         let anchor = prompts.neutral_anchor(&header)?;
         let history = [system];

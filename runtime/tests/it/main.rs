@@ -4,3 +4,4 @@
 mod golden;
 mod main_job;
 mod model;
+mod reload;

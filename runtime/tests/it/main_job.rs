@@ -318,3 +318,86 @@ fn control_tokens_in_skills_and_prompts_are_text() {
     // Begin and end of the system turn and the user's, begin of the answer.
     assert_eq!(n_control, 5);
 }
+
+#[test]
+fn files_and_inner_skills_are_blocks_of_their_own() {
+    let cache_dir = tempfile::tempdir().expect("a temporary folder");
+    let runtime = open(cache_dir.path(), examples());
+    let mut conversation = runtime.conversation().expect("it opens");
+    let named = |names: &[&str]| TurnOptions {
+        use_skills: names.iter().map(|&name| name.to_owned()).collect(),
+        max_tokens: 1,
+        ..brief()
+    };
+    let names = ["db-restore/point-in-time", "sql-tuning/references/indexes.md"];
+    let report = ask(&mut conversation, "Go on.", &named(&names));
+    let activated: Vec<_> =
+        report.activations.iter().map(|item| (item.name.as_str(), item.block)).collect();
+    assert_eq!(activated, [(names[0], "compiled"), (names[1], "compiled")]);
+    let labels: Vec<&str> =
+        conversation.ledger().segments().iter().map(|segment| segment.label.as_str()).collect();
+    assert!(labels.contains(&"skill db-restore/point-in-time"), "{labels:?}");
+    assert!(labels.contains(&"file sql-tuning/references/indexes.md"), "{labels:?}");
+    // Asked for a second time, each is where it is; the outer skill is new.
+    let again =
+        ask(&mut conversation, "$sql-tuning/references/indexes.md?", &named(&["sql-tuning"]));
+    assert_eq!((again.already.len(), again.activations.len()), (1, 1));
+    let at = again.already[0].position as usize;
+    let session = conversation.session();
+    let there = session.model().tokenizer().decode(&session.tokens()[at..at + 24]).unwrap();
+    assert!(there.starts_with("<file name=\"sql-tuning/references/indexes.md\">\n"), "{there}");
+    // The list of files is part of the outer skill's block; the folder, which
+    // differs from machine to machine, stands behind it.
+    let text = session.model().tokenizer().decode(session.tokens()).unwrap();
+    let listed = "- sql-tuning/references/indexes.md\n- sql-tuning/references/settings.md\n</skill>\n\
+                  The files of `sql-tuning` are in ";
+    assert!(text.contains(listed), "{text}");
+
+    let missing =
+        conversation.run_turn("Go on.", &named(&["sql-tuning/references/index.md"]), &mut |_| {
+            ControlFlow::Continue(())
+        });
+    let error = missing.expect_err("there is no such file");
+    assert!(error.hint().is_some_and(|hint| hint.contains("references/indexes.md")), "{error}");
+}
+
+#[test]
+fn the_catalog_keeps_to_its_share_of_the_context() {
+    let skill = |n: usize| {
+        Skill::in_memory(&format!("skill-{n}"), &"Some words on this skill. ".repeat(5), "Body.")
+    };
+    let catalog = Catalog::from_skills((0..40).map(skill).collect());
+    let model = model::as_shipped();
+    let store = Arc::new(skillgraft::store::MemoryStore::new());
+    for (share, listed, cut) in [
+        (0.25, 40, None),
+        (0.15, 40, Some("descriptions in the catalog are cut to ")),
+        (0.03, 40, Some("the catalog has names only")),
+        (0.01, 11, Some("the catalog has ")),
+    ] {
+        let runtime = Runtime::with_parts(
+            Arc::clone(&model),
+            "default",
+            store.clone(),
+            catalog.clone(),
+            None,
+        );
+        let runtime = Arc::new(runtime.with_catalog_share(share));
+        let conversation = runtime.conversation().expect("it opens");
+        let report =
+            ask(&mut conversation.branch(), "Hi", &TurnOptions { max_tokens: 1, ..brief() });
+        let shown = &report.prefix.catalog;
+        let budget = (f64::from(model.context_length()) * share) as usize;
+        assert!(shown.tokens <= budget, "{share}: {shown:?}");
+        assert_eq!(shown.listed + shown.left_out, 40);
+        assert_eq!(shown.listed, listed, "{share}: {shown:?}");
+        match cut {
+            None => assert_eq!(shown.cut, None),
+            Some(cut) => {
+                assert!(shown.cut.as_ref().is_some_and(|it| it.starts_with(cut)), "{shown:?}")
+            }
+        }
+        let tokens = model.tokenizer().encode_content(conversation.skills().catalog_text());
+        assert_eq!(tokens.unwrap().len(), shown.tokens, "the model's own tokens are counted");
+    }
+}

@@ -16,7 +16,7 @@ use crate::{Catalog, DESCRIPTION_CHARS_MAX, Skill};
 /// Share of a context that a catalog may take unless told otherwise.
 pub const CATALOG_SHARE: f64 = 0.02;
 /// Shortest description that still says something, in characters.
-const DESCRIPTION_CHARS_MIN: usize = 32;
+const DESCRIPTION_CHARS_MIN: usize = 48;
 /// Tokens that a line may lose by standing beside another one: the two line ends
 /// may join with their neighbours.
 const TOKENS_JOINED_MAX: usize = 3;

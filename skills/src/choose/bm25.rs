@@ -69,6 +69,8 @@ pub struct Bm25Chooser {
     index: Index,
     text: SearchText,
     evidence_min: f32,
+    /// Skills that only the user may activate: found, and never chosen.
+    n_hidden: usize,
 }
 
 impl Bm25Chooser {
@@ -81,7 +83,8 @@ impl Bm25Chooser {
     /// is none.
     pub fn with(catalog: &Catalog, text: SearchText, evidence_min: f32) -> Self {
         let index = Index::build(catalog, text);
-        Bm25Chooser { catalog: catalog.clone(), index, text, evidence_min }
+        let n_hidden = catalog.skills().iter().filter(|skill| !skill.invocable.by_model).count();
+        Bm25Chooser { catalog: catalog.clone(), index, text, evidence_min, n_hidden }
     }
 
     /// All skills that have a word of the request, best first. Those below the
@@ -143,14 +146,16 @@ impl Bm25Chooser {
 }
 
 impl ChooseSkill for Bm25Chooser {
-    /// The best skill when its evidence suffices. Given another snapshot than
+    /// The best skill when its evidence suffices, of those that the model may
+    /// activate. Given another snapshot than
     /// the one indexed, that one is indexed for this call.
     fn choose(&self, request: &str, catalog: &Catalog) -> Result<Choice, Error> {
         if !catalog.is_same(&self.catalog) {
             return Self::with(catalog, self.text, self.evidence_min).choose(request, catalog);
         }
         // The second is named beside the first.
-        let matches = self.search(request, 2);
+        let mut matches = self.search(request, 2 + self.n_hidden);
+        matches.retain(|found| catalog.get(found.skill).invocable.by_model);
         Ok(match matches.first() {
             Some(best) if best.evidence >= self.evidence_min => {
                 Choice::Picks(vec![self.pick(best, matches.get(1))])

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 
 use super::{Choice, ChooseSkill, Pick};
-use crate::{Catalog, Error, SkillIdx};
+use crate::{Address, Catalog, Error};
 
 /// Names listed for one that does not exist.
 const NEAR_MAX: usize = 3;
@@ -48,7 +48,8 @@ impl ChooseSkill for Forced {
     }
 }
 
-/// The skills that a prompt names as `$name` or `$outer/inner`, in order.
+/// What a prompt names as `$name`, `$outer/inner` or `$name/references/x.md`, in
+/// order. Whether a skill has a file of that path is not looked at.
 ///
 /// A prompt may hold shell text, so `$PATH`, `$1` and `$files` are no mentions:
 /// a name that does not exist is an error only when it resembles one that does.
@@ -56,7 +57,7 @@ impl ChooseSkill for Forced {
 /// # Errors
 /// [`Error::UnknownSkill`] for a name that resembles another,
 /// [`Error::AmbiguousSkill`].
-pub fn mentions(prompt: &str, catalog: &Catalog) -> Result<Vec<SkillIdx>, Error> {
+pub fn mentions(prompt: &str, catalog: &Catalog) -> Result<Vec<Address>, Error> {
     let mut found = Vec::new();
     let mut pieces = prompt.split('$');
     let mut before = pieces.next().unwrap_or("");
@@ -64,13 +65,13 @@ pub fn mentions(prompt: &str, catalog: &Catalog) -> Result<Vec<SkillIdx>, Error>
         let in_word = before.ends_with(|c: char| c.is_alphanumeric() || c == '\\');
         before = piece;
         let end = piece.find(|c| !is_name_char(c)).unwrap_or(piece.len());
-        let name = piece[..end].trim_end_matches(['-', '/']);
+        let name = piece[..end].trim_end_matches(['-', '/', '.']);
         if in_word || !name.starts_with(|c: char| c.is_lowercase()) {
             continue;
         }
-        match catalog.resolve(name) {
-            Ok(skill) if found.contains(&skill) => {}
-            Ok(skill) => found.push(skill),
+        match catalog.locate(name) {
+            Ok(address) if found.contains(&address) => {}
+            Ok(address) => found.push(address),
             Err(Error::UnknownSkill { near, .. }) if near.is_empty() => {}
             Err(error) => return Err(error),
         }
@@ -79,7 +80,7 @@ pub fn mentions(prompt: &str, catalog: &Catalog) -> Result<Vec<SkillIdx>, Error>
 }
 
 fn is_name_char(c: char) -> bool {
-    c == '-' || c == '/' || c == '_' || (c.is_alphanumeric() && !c.is_uppercase())
+    matches!(c, '-' | '/' | '_' | '.') || c.is_alphanumeric()
 }
 
 /// Identifiers that resemble a name, nearest first.

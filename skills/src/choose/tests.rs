@@ -50,6 +50,19 @@ fn the_reason_names_words_heading_and_line() {
 }
 
 #[test]
+fn what_only_the_user_may_activate_is_found_and_never_chosen() {
+    let mut hidden = Skill::in_memory("tea", "Make tea.", TEA);
+    hidden.invocable.by_model = false;
+    let second = Skill::in_memory("tea-shop", "Make tea.", TEA);
+    let catalog = Catalog::from_skills(vec![hidden, second]);
+    let chooser = Bm25Chooser::new(&catalog);
+    let request = "Steep sencha at 75 degrees";
+    assert_eq!(chooser.search(request, 9).len(), 2);
+    let choice = chooser.choose(request, &catalog).unwrap();
+    assert_eq!((choice.picks().len(), choice.picks()[0].id.as_str()), (1, "tea-shop"));
+}
+
+#[test]
 fn a_detail_of_the_body_is_found() {
     assert_picks("Who is the release lead?", "deploy-rollback");
     assert_picks("How long do I steep sencha?", "tea");
@@ -112,14 +125,13 @@ fn mentions_are_told_from_shell_text() {
     let catalog = catalog();
     let found = |prompt: &str| {
         let found = mentions(prompt, &catalog)?;
-        Ok::<_, Error>(
-            found.into_iter().map(|skill| catalog.get(skill).id.clone()).collect::<Vec<_>>(),
-        )
+        Ok::<_, Error>(found.iter().map(|address| catalog.name_of(address)).collect::<Vec<_>>())
     };
     assert_eq!(
         found("Use $tea, then $deploy-rollback. $tea!").unwrap(),
         ["tea", "deploy-rollback"]
     );
+    assert_eq!(found("Read $tea/references/Times.md.").unwrap(), ["tea/references/Times.md"]);
     assert!(found("echo $PATH $1 ${HOME} $files costs 5$ \\$tea US$tea").unwrap().is_empty());
     assert!(matches!(found("use $deploy-rolback"), Err(Error::UnknownSkill { .. })));
 }

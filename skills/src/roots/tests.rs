@@ -35,6 +35,7 @@ impl Setting {
             working: self.at(working),
             home: Some(self.at("home")),
             config: Some(self.at("home/.config/skillgraft")),
+            further: Vec::new(),
         }
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::{Caller, Given, SkillSession};
-use crate::{Error, Window, scan};
+use crate::{ChangeKind, Error, Window, scan};
 
 fn write(root: &Path, path: &str, text: &str) {
     let file = root.join(path);
@@ -120,4 +120,21 @@ fn files_and_inner_skills_are_listed_and_not_put_in() {
     assert!(listing.contains("21 more files are not listed."), "{listing}");
     let inner = session.activate("inner", Caller::Model, 1).unwrap().text().unwrap();
     assert_eq!((inner.id.as_str(), inner.files.len()), ("outer/inner", 1));
+}
+
+#[test]
+fn a_body_that_did_not_change_is_not_given_again() {
+    let root = tempfile::tempdir().unwrap();
+    skill(root.path(), "a", "Body.");
+    let mut session = session(root.path());
+    assert!(matches!(session.activate("a", Caller::Model, 7), Ok(Given::New { .. })));
+    let rescan = || scan(&[root.path().to_owned()]).unwrap();
+    write(root.path(), "a/SKILL.md", "---\nname: a\ndescription: Other words.\n---\nBody.\n");
+    let (changes, told) = session.refresh(rescan());
+    assert_eq!(changes[0].kind, ChangeKind::Changed { front_matter_only: true });
+    assert!(told.unwrap().contains("- Changed: a: Other words.\n"));
+    assert!(matches!(session.activate("a", Caller::Model, 9), Ok(Given::Already { place: 7 })));
+    write(root.path(), "a/SKILL.md", "---\nname: a\ndescription: Other words.\n---\nNew.\n");
+    session.refresh(rescan());
+    assert!(matches!(session.activate("a", Caller::Model, 9), Ok(Given::New { .. })));
 }

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
     };
     let mut settings = args.model.settings(stop)?;
     // The set brings its own skills.
-    settings.skills.clear();
+    settings.skills.given.clear();
     // A file that cannot be written should not cost minutes first.
     let cases_out = args.cases_out.as_deref().map(create).transpose()?;
     let subject = Subject::open(&settings, &mut |event| ui.opening(event))?;

@@ -10,17 +10,31 @@ pub(crate) mod trust;
 use std::path::PathBuf;
 
 use skillgraft::models::ModelChoice;
+use skillgraft::skills::{Catalog, Scanner};
 use skillgraft::{Settings, StopFlag};
+
+use crate::ui::Ui;
 
 /// Options of every command that runs a model on skills.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Common {
-    /// A folder to look for skills in; may be given several times.
-    #[arg(long = "skills", value_name = "DIR")]
-    skills: Vec<PathBuf>,
+    #[command(flatten)]
+    skills: SkillArgs,
 
     #[command(flatten)]
     model: ModelArgs,
+}
+
+/// Where skills are looked for.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct SkillArgs {
+    /// A folder to look for skills in before all others; may be given several times.
+    #[arg(long = "skills", value_name = "DIR")]
+    skills: Vec<PathBuf>,
+
+    /// Look in no other folders than those of `--skills`.
+    #[arg(long)]
+    only: bool,
 }
 
 /// Options of every command that runs a model.
@@ -42,11 +56,31 @@ pub(crate) struct ModelArgs {
 impl Common {
     /// The environment's settings, with what the command line says over them.
     pub(crate) fn settings(&self, stop: &StopFlag) -> Result<Settings, skillgraft::Error> {
-        let mut settings = self.model.settings(stop)?;
+        Ok(self.skills.apply(self.model.settings(stop)?))
+    }
+}
+
+impl SkillArgs {
+    /// Settings with what the command line says over them.
+    fn apply(&self, mut settings: Settings) -> Settings {
         if !self.skills.is_empty() {
             settings = settings.with_skills(self.skills.clone());
         }
-        Ok(settings)
+        if self.only { settings.without_discovery() } else { settings }
+    }
+
+    /// Scans the folders; what was left out is said.
+    fn scan(&self, ui: &Ui) -> Result<Catalog, skillgraft::Error> {
+        let settings = self.apply(Settings::from_env()?).skills;
+        let roots = settings.roots()?;
+        for finding in &roots.findings {
+            ui.warning(&format!("{finding}. {}", finding.hint));
+        }
+        let catalog = Scanner::new(roots.roots, settings.scan).scan()?;
+        for finding in catalog.omitted() {
+            ui.warning(&format!("{finding}; left out. {}", finding.hint));
+        }
+        Ok(catalog)
     }
 }
 

@@ -13,6 +13,9 @@ use skillgraft::{
 use super::Common;
 use crate::ui::Ui;
 
+/// Skills left out that are named one by one before a turn.
+const OMITTED_SHOWN_MAX: usize = 5;
+
 /// Arguments of `skillgraft run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -26,7 +29,8 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Mode::Auto)]
     mode: Mode,
 
-    /// Use this skill instead of searching; may be given several times.
+    /// Use this skill, or `skill/path` of a file, instead of searching; may be given
+    /// several times.
     #[arg(long = "use", value_name = "NAME")]
     use_skills: Vec<String>,
 
@@ -115,12 +119,7 @@ struct Report<'a> {
 pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
     let settings = args.common.settings(stop)?;
     let runtime = Arc::new(Runtime::open(&settings, &mut |event| ui.opening(event))?);
-    for finding in runtime.catalog().omitted() {
-        ui.warning(&format!("{finding}; left out. {}", finding.hint));
-    }
-    for notice in runtime.notices() {
-        ui.warning(notice);
-    }
+    say_what_is_odd(&runtime, ui);
     if stop.is_set() {
         return Err(Error::Interrupted.into());
     }
@@ -144,6 +143,21 @@ pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
         print_report(&report, runtime.load_ms(), ui);
     }
     if stop.is_set() { Err(Error::Interrupted.into()) } else { Ok(()) }
+}
+
+/// Says what was left out of the skills, and what works less well than it should.
+fn say_what_is_odd(runtime: &Runtime, ui: &Ui) {
+    let catalog = runtime.catalog();
+    for finding in catalog.omitted().take(OMITTED_SHOWN_MAX) {
+        ui.warning(&format!("{finding}; left out. {}", finding.hint));
+    }
+    let n_more = catalog.omitted().count().saturating_sub(OMITTED_SHOWN_MAX);
+    if n_more > 0 {
+        ui.warning(&format!("{n_more} more were left out: `skillgraft skills list` names them"));
+    }
+    for notice in runtime.notices() {
+        ui.warning(notice);
+    }
 }
 
 impl Args {
@@ -213,11 +227,21 @@ fn full_prefill(
 
 fn print_report(report: &TurnReport, load_ms: f64, ui: &Ui) {
     ui.line("");
-    if report.activations.is_empty() {
+    if let Some(cut) = &report.prefix.catalog.cut {
+        ui.field("catalog", cut);
+    }
+    if report.activations.is_empty() && report.already.is_empty() {
         ui.field("skill", &format!("none: {}", report.choice.reason));
+    }
+    for already in &report.already {
+        let place = already.position;
+        ui.field("skill", &format!("{}: in the context already, from token {place}", already.name));
     }
     for activation in &report.activations {
         ui.field("skill", &format!("{}: {}", activation.name, activation.reason));
+        if let Some(note) = &activation.note {
+            ui.field("note", note);
+        }
         ui.field("block", &describe_block(activation));
         if let Some(reason) = &activation.fallback {
             ui.warning(&format!("`{}` was prefilled instead: {reason}", activation.name));

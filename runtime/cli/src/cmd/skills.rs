@@ -8,11 +8,11 @@ use skillgraft::engine::Model;
 use skillgraft::models::{ModelChoice, ModelStore};
 use skillgraft::skills::{
     Activation, Bm25Chooser, Catalog, CatalogFormat, DEFAULT_EVIDENCE_MIN, Diagnostic, Error,
-    ImportLimits, ScanOptions, Scanner, SearchText, Skill, SkillIdx, Window, import,
+    ImportLimits, SearchText, Skill, SkillIdx, Window, import,
 };
 use skillgraft::{Settings, StopFlag};
 
-use crate::cmd::trust;
+use super::SkillArgs;
 use crate::ui::Ui;
 
 mod check;
@@ -23,7 +23,7 @@ pub(crate) enum Command {
     /// List the skills that would be loaded.
     List {
         #[command(flatten)]
-        at: Where,
+        at: SkillArgs,
         /// Count tokens with this model [default: the usual one, when it has been fetched].
         #[arg(long, value_name = "ID|FILE")]
         model: Option<String>,
@@ -36,7 +36,7 @@ pub(crate) enum Command {
         /// A skill, or `skill/path` for a file of it.
         name: String,
         #[command(flatten)]
-        at: Where,
+        at: SkillArgs,
         /// Count tokens with this model [default: the usual one, when it has been fetched].
         #[arg(long, value_name = "ID|FILE")]
         model: Option<String>,
@@ -51,7 +51,7 @@ pub(crate) enum Command {
         /// What is looked for, in words.
         query: String,
         #[command(flatten)]
-        at: Where,
+        at: SkillArgs,
         /// The most skills to show.
         #[arg(long, value_name = "N", default_value_t = 5)]
         limit: usize,
@@ -70,36 +70,6 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-}
-
-/// Where skills are looked for.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Where {
-    /// A folder to look for skills in before all others; may be given several times.
-    #[arg(long = "skills", value_name = "DIR")]
-    skills: Vec<PathBuf>,
-
-    /// Look in no other folders than those of `--skills`.
-    #[arg(long)]
-    only: bool,
-}
-
-impl Where {
-    /// Scans the folders; what was left out of the search is among the findings.
-    fn scan(&self, ui: &Ui) -> anyhow::Result<Catalog> {
-        let given =
-            if self.skills.is_empty() { Settings::from_env()?.skills } else { self.skills.clone() };
-        let roots = trust::roots(&given, self.only)?;
-        for finding in &roots.findings {
-            ui.warning(&format!("{finding}. {}", finding.hint));
-        }
-        let catalog = Scanner::new(roots.roots, ScanOptions::default()).scan();
-        let catalog = catalog.map_err(skillgraft::Error::from)?;
-        for finding in catalog.omitted() {
-            ui.warning(&format!("{finding}; left out. {}", finding.hint));
-        }
-        Ok(catalog)
-    }
 }
 
 /// A skill in the JSON of `list` and `show`.
@@ -246,7 +216,7 @@ fn row<'a>(
 }
 
 fn list(
-    at: &Where,
+    at: &SkillArgs,
     model: Option<&str>,
     json: bool,
     ui: &Ui,
@@ -281,7 +251,7 @@ fn list(
 
 fn show(
     name: &str,
-    at: &Where,
+    at: &SkillArgs,
     model: Option<&str>,
     json: bool,
     ui: &Ui,
@@ -322,7 +292,7 @@ fn show(
     })
 }
 
-fn search(query: &str, at: &Where, limit: usize, json: bool, ui: &Ui) -> anyhow::Result<()> {
+fn search(query: &str, at: &SkillArgs, limit: usize, json: bool, ui: &Ui) -> anyhow::Result<()> {
     let catalog = at.scan(ui)?;
     let chooser = Bm25Chooser::with(&catalog, SearchText::Full, DEFAULT_EVIDENCE_MIN);
     let matches = chooser.search(query, limit).into_iter().map(|found| {
@@ -354,8 +324,8 @@ fn search(query: &str, at: &Where, limit: usize, json: bool, ui: &Ui) -> anyhow:
 }
 
 fn add(source: &Path, into: Option<PathBuf>, json: bool, ui: &Ui) -> anyhow::Result<()> {
-    let into = into.or_else(|| Some(trust::places().ok()?.config?.join("skills")));
-    let into = into.ok_or(skillgraft::Error::from(Error::NoRoots))?;
+    let own = Settings::from_env()?.skills.places.config.map(|config| config.join("skills"));
+    let into = into.or(own).ok_or(skillgraft::Error::from(Error::NoRoots))?;
     let added = import(source, &into, &ImportLimits::default());
     let added = added.map_err(|error| skillgraft::Error::from(Error::from(error)))?;
     for finding in &added.findings {

@@ -1,9 +1,10 @@
-//! `skillgraft trust`: whose skills may enter a prompt; and where skills are.
+//! `skillgraft trust`: whose skills may enter a prompt.
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use skillgraft::skills::{Places, Root, Roots, Trust, project_folder};
+use skillgraft::Settings;
+use skillgraft::skills::project_folder;
 
 use crate::ui::Ui;
 
@@ -34,7 +35,7 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui) -> anyhow::Result<()> {
-    let mut trust = open()?;
+    let mut trust = Settings::from_env()?.skills.trust()?;
     let mut changed = None;
     if !args.list {
         let path = match &args.path {
@@ -64,33 +65,4 @@ pub(crate) fn run(args: &Args, ui: &Ui) -> anyhow::Result<()> {
         None => ui.line("it was not trusted"),
     }
     Ok(())
-}
-
-/// The folders to look for skills in, given ones first.
-pub(crate) fn roots(given: &[PathBuf], only_given: bool) -> anyhow::Result<Roots> {
-    if only_given {
-        let roots = given.iter().map(|path| Root::given(path)).collect();
-        return Ok(Roots { roots, findings: Vec::new() });
-    }
-    Ok(Roots::discover(given, &places()?, &open()?))
-}
-
-/// The folders from which roots follow, as the environment says.
-pub(crate) fn places() -> anyhow::Result<Places> {
-    let home = variable("HOME");
-    let config = variable("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
-    let config = config.map(|folder| folder.join("skillgraft"));
-    Ok(Places { working: std::env::current_dir()?, home, config })
-}
-
-fn open() -> anyhow::Result<Trust> {
-    let state = variable("XDG_STATE_HOME");
-    let state = state.or_else(|| Some(variable("HOME")?.join(".local/state")));
-    let Some(state) = state else { return Ok(Trust::none()) };
-    let file = state.join("skillgraft/trusted-folders");
-    Ok(Trust::open(&file).map_err(skillgraft::Error::from)?)
-}
-
-fn variable(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }

@@ -1,0 +1,161 @@
+//! Skills that change while a conversation is open.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use skillgraft::skills::{CatalogChange, ChangeKind, Root, WatchOptions, scan};
+use skillgraft::store::MemoryStore;
+use skillgraft::{Conversation, Runtime, SkillEvent, SkillWatch, TurnOptions, TurnReport};
+use tempfile::TempDir;
+
+use crate::model;
+
+/// Far longer than any of it takes: a test that waits so long has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Setting {
+    folder: TempDir,
+    runtime: Arc<Runtime>,
+    events: Receiver<SkillEvent>,
+    _watch: SkillWatch,
+}
+
+impl Setting {
+    /// A runtime that watches a folder with skills for tea and coffee.
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        write(folder.path(), "tea", "Brew tea.", "Steep sencha for 90 seconds.");
+        write(folder.path(), "coffee", "Brew coffee.", "Grind 18 grams of beans.");
+        let catalog = scan(&[folder.path().to_owned()]).expect("it can be scanned");
+        let store = Arc::new(MemoryStore::new());
+        let runtime = Runtime::with_parts(model::as_shipped(), "default", store, catalog, None);
+        let runtime = Arc::new(runtime.with_roots(vec![Root::given(folder.path())]));
+        let (tell, events) = channel();
+        let options = WatchOptions { quiet: Duration::from_millis(20), ..WatchOptions::default() };
+        let watch = runtime.watch(options, move |event| {
+            let _ = tell.send(event);
+        });
+        Setting { folder, runtime, events, _watch: watch.expect("there are folders to watch") }
+    }
+
+    fn next(&self) -> SkillEvent {
+        self.events.recv_timeout(PATIENCE).expect("a change is noticed")
+    }
+
+    /// Waits for changes of these skills, which may come in several steps.
+    fn changes(&self, ids: &[&str]) -> Vec<CatalogChange> {
+        let mut all = Vec::new();
+        while !ids.iter().all(|id| all.iter().any(|change: &CatalogChange| change.id == *id)) {
+            if let SkillEvent::Changed(changes) = self.next() {
+                all.extend(changes);
+            }
+        }
+        all
+    }
+}
+
+fn write(folder: &Path, name: &str, description: &str, body: &str) {
+    let text = format!("---\nname: {name}\ndescription: {description}\n---\n{body}\n");
+    std::fs::create_dir_all(folder.join(name)).expect("a folder can be made");
+    // As editors save: a new file takes the place of the old one.
+    let draft = folder.join(name).join(".draft");
+    std::fs::write(&draft, text).expect("a file can be written");
+    std::fs::rename(draft, folder.join(name).join("SKILL.md")).expect("it can be renamed");
+}
+
+fn ask(conversation: &mut Conversation, prompt: &str) -> TurnReport {
+    let options = TurnOptions { max_tokens: 4, ..TurnOptions::default() };
+    let report = conversation.run_turn(prompt, &options, &mut |_| ControlFlow::Continue(()));
+    report.expect("the turn works")
+}
+
+fn text(conversation: &Conversation) -> String {
+    let session = conversation.session();
+    session.model().tokenizer().decode(session.tokens()).expect("it decodes")
+}
+
+#[test]
+fn an_edited_skill_is_compiled_in_the_background_and_told_at_the_tail() {
+    let setting = Setting::new();
+    let mut conversation = setting.runtime.conversation().expect("it opens");
+    let first = ask(&mut conversation, "How long do I steep sencha?");
+    assert_eq!((first.activations[0].name.as_str(), &first.update), ("tea", &None));
+    let before = conversation.session().tokens().to_vec();
+    let prefix = conversation.ledger().segments()[0].clone();
+
+    write(setting.folder.path(), "tea", "Brew tea.", "Steep sencha for 75 seconds.");
+    let changes = setting.changes(&["tea"]);
+    assert_eq!(changes[0].kind, ChangeKind::Changed { front_matter_only: false });
+    let warmed = match setting.next() {
+        SkillEvent::Warmed(warmed) => warmed,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((warmed.name.as_str(), warmed.was_there), ("tea", false));
+
+    // The request is not about tea: the text that has changed is brought in all
+    // the same, since the old one would be believed.
+    let second = ask(&mut conversation, "Thank you!");
+    let update = second.update.as_deref().expect("the model is told");
+    assert_eq!(update, "[SKILLS UPDATE]\n- Changed: tea: Brew tea.\n");
+    let [activation] = &second.activations[..] else { panic!("{:?}", second.activations) };
+    assert_eq!((activation.name.as_str(), activation.block), ("tea", "memory"));
+    assert_eq!(conversation.session().tokens()[..before.len()], before[..], "nothing is redone");
+    assert_eq!(conversation.ledger().segments()[0], prefix, "the prefix is what it was");
+    let text = text(&conversation);
+    let (old, new) = (text.find("90 seconds").unwrap(), text.find("75 seconds").unwrap());
+    assert!(old < text.find("[SKILLS UPDATE]").unwrap() && old < new, "{text}");
+
+    let third = ask(&mut conversation, "How long do I steep $tea?");
+    assert_eq!((third.update, third.activations.len()), (None, 0));
+    assert_eq!(third.already[0].name, "tea");
+}
+
+#[test]
+fn added_renamed_and_deleted_skills_are_told_and_the_catalog_stays() {
+    let setting = Setting::new();
+    let folder = setting.folder.path();
+    let mut conversation = setting.runtime.conversation().expect("it opens");
+    let catalog = conversation.skills().catalog_text().to_owned();
+    let before = conversation.session().tokens().to_vec();
+
+    write(folder, "soup", "Cook soup.", "Simmer leeks for 25 minutes.");
+    std::fs::rename(folder.join("coffee"), folder.join("mocha")).expect("it can be renamed");
+    write(folder, "mocha", "Brew mocha.", "Grind 18 grams of beans.");
+    std::fs::remove_dir_all(folder.join("tea")).expect("it can be removed");
+    setting.changes(&["coffee", "mocha", "soup", "tea"]);
+
+    let report = ask(&mut conversation, "How long do leeks simmer?");
+    assert_eq!(report.activations[0].name, "soup");
+    assert_eq!(
+        report.update.as_deref(),
+        Some(
+            "[SKILLS UPDATE]\n- Removed: coffee\n- Added: mocha: Brew mocha.\n\
+             - Added: soup: Cook soup.\n- Removed: tea\n"
+        )
+    );
+    assert_eq!(conversation.skills().catalog_text(), catalog);
+    assert_eq!(conversation.session().tokens()[..before.len()], before[..]);
+    // The next conversation starts with the new catalog.
+    let next = setting.runtime.conversation().expect("it opens");
+    assert_eq!(next.skills().catalog_text(), "- mocha: Brew mocha.\n- soup: Cook soup.\n");
+}
+
+#[test]
+fn front_matter_alone_leaves_the_block_valid() {
+    let setting = Setting::new();
+    let mut conversation = setting.runtime.conversation().expect("it opens");
+    ask(&mut conversation, "How long do I steep sencha?");
+    write(setting.folder.path(), "tea", "Brew green tea.", "Steep sencha for 90 seconds.");
+    let changes = setting.changes(&["tea"]);
+    assert_eq!(changes[0].kind, ChangeKind::Changed { front_matter_only: true });
+    let report = ask(&mut conversation, "How long do I steep $tea?");
+    assert!(report.update.is_some_and(|update| update.contains("- Changed: tea: Brew green tea.")));
+    assert_eq!((report.activations.len(), report.already.len()), (0, 1));
+    // Another conversation uses the block that was compiled for the old file.
+    let mut other = setting.runtime.conversation().expect("it opens");
+    let report = ask(&mut other, "How long do I steep sencha?");
+    assert_eq!(report.activations[0].block, "memory");
+}
