@@ -85,6 +85,11 @@ impl StopFlag {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// Takes it back, for the next turn.
+    pub fn clear(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
     /// Whether somebody asked.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -151,6 +156,11 @@ impl Conversation {
             skills: self.skills.clone(),
             prefix: self.prefix.clone(),
         }
+    }
+
+    /// The static prefix.
+    pub fn prefix(&self) -> &PrefixReport {
+        &self.prefix
     }
 
     /// What is in the context.

@@ -49,11 +49,44 @@ pub(crate) struct Item {
 
 /// What a conversation learns at the beginning of a turn.
 pub(crate) struct News {
-    pub(crate) snapshot: Snapshot,
+    snapshot: Snapshot,
     skills: SkillSession,
     pub(crate) update: Option<String>,
     /// Skills in the context whose text has changed since.
     stale: Vec<String>,
+}
+
+impl News {
+    /// The skills for a prompt: those that the user named, or else what the
+    /// search finds in the full text of all skills.
+    pub(crate) fn choose(&self, prompt: &str, options: &TurnOptions) -> Result<Chosen, Error> {
+        if prompt.trim().is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        let catalog = &self.snapshot.catalog;
+        let mut named = Vec::new();
+        for name in &options.use_skills {
+            named.push((catalog.locate(name)?, name.clone()));
+        }
+        for address in mentions(prompt, catalog)? {
+            let name = format!("${}", catalog.name_of(&address));
+            named.push((address, name));
+        }
+        let mut picks: Vec<Pick> = Vec::new();
+        for (address, asked) in named {
+            let id = catalog.name_of(&address);
+            if picks.iter().all(|pick| pick.id != id) {
+                let reason = format!("asked for as `{asked}`");
+                picks.push(Pick { skill: address.skill, id, score: 1.0, reason });
+            }
+        }
+        if !picks.is_empty() {
+            return Ok(Chosen { choice: Choice::Picks(picks), how: "forced" });
+        }
+        let choice = self.snapshot.choose(prompt)?;
+        let how = if choice.picks().is_empty() { "none" } else { "search" };
+        Ok(Chosen { choice, how })
+    }
 }
 
 /// How the skills of a turn were chosen.
@@ -75,42 +108,6 @@ impl Conversation {
         };
         let stale = changes.iter().filter(is_stale).map(|change| change.id.clone()).collect();
         News { snapshot, skills, update, stale }
-    }
-
-    /// The skills for a prompt: those that the user named, or else what the
-    /// search finds in the full text of all skills.
-    pub(crate) fn choose(
-        &self,
-        prompt: &str,
-        options: &TurnOptions,
-        news: &News,
-    ) -> Result<Chosen, Error> {
-        if prompt.trim().is_empty() {
-            return Err(Error::EmptyPrompt);
-        }
-        let catalog = &news.snapshot.catalog;
-        let mut named = Vec::new();
-        for name in &options.use_skills {
-            named.push((catalog.locate(name)?, name.clone()));
-        }
-        for address in mentions(prompt, catalog)? {
-            let name = format!("${}", catalog.name_of(&address));
-            named.push((address, name));
-        }
-        let mut picks: Vec<Pick> = Vec::new();
-        for (address, asked) in named {
-            let id = catalog.name_of(&address);
-            if picks.iter().all(|pick| pick.id != id) {
-                let reason = format!("asked for as `{asked}`");
-                picks.push(Pick { skill: address.skill, id, score: 1.0, reason });
-            }
-        }
-        if !picks.is_empty() {
-            return Ok(Chosen { choice: Choice::Picks(picks), how: "forced" });
-        }
-        let choice = news.snapshot.choose(prompt)?;
-        let how = if choice.picks().is_empty() { "none" } else { "search" };
-        Ok(Chosen { choice, how })
     }
 
     /// Works out the turn's token ids and checks that they fit.

@@ -42,7 +42,7 @@ impl Conversation {
         if let Some(update) = &news.update {
             let _ = events(TurnEvent::SkillsChanged(update));
         }
-        let chosen = self.choose(prompt, options, &news)?;
+        let chosen = news.choose(prompt, options)?;
         let _ = events(TurnEvent::Chosen(&chosen.choice));
         let plan = self.plan(prompt, &chosen, news)?;
         let outcome = self.prefill(&plan, options, events).and_then(|(activations, logits)| {

@@ -35,6 +35,8 @@ struct Cli {
 enum Command {
     /// Answer one prompt with the skills of some folders.
     Run(cmd::run::Args),
+    /// Talk, turn after turn; skills that change meanwhile are noticed.
+    Chat(cmd::chat::Args),
     /// List, show, check, search and add skills.
     #[command(subcommand)]
     Skills(cmd::skills::Command),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
     let stop = stop_on_interrupt();
     let done = match cli.command {
         Command::Run(args) => cmd::run::run(&args, &ui, &stop),
+        Command::Chat(args) => cmd::chat::run(&args, &ui, &stop),
         Command::Skills(command) => cmd::skills::run(command, &ui, &stop),
         Command::Trust(args) => cmd::trust::run(&args, &ui),
         Command::Model(command) => cmd::model::run(command, &ui, &stop),

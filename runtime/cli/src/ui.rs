@@ -42,6 +42,16 @@ impl Ui {
         stdout.flush()
     }
 
+    /// Asks for a line, where a person sits at the terminal.
+    pub(crate) fn prompt(&self, text: &str) {
+        self.finish_progress();
+        if self.terminal && io::stdin().is_terminal() {
+            let mut stderr = io::stderr().lock();
+            // A terminal that takes no more text takes no prompt either.
+            let _ = write!(stderr, "{text}").and_then(|()| stderr.flush());
+        }
+    }
+
     /// Writes one JSON value to stdout.
     ///
     /// # Errors

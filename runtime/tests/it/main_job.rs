@@ -394,7 +394,7 @@ fn the_catalog_keeps_to_its_share_of_the_context() {
         match cut {
             None => assert_eq!(shown.cut, None),
             Some(cut) => {
-                assert!(shown.cut.as_ref().is_some_and(|it| it.starts_with(cut)), "{shown:?}")
+                assert!(shown.cut.as_ref().is_some_and(|it| it.starts_with(cut)), "{shown:?}");
             }
         }
         let tokens = model.tokenizer().encode_content(conversation.skills().catalog_text());

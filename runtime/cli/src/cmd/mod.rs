@@ -1,11 +1,13 @@
 //! One file per subcommand.
 
 pub(crate) mod bench;
+pub(crate) mod chat;
 pub(crate) mod fidelity;
 pub(crate) mod model;
 pub(crate) mod run;
 pub(crate) mod skills;
 pub(crate) mod trust;
+mod turn;
 
 use std::path::PathBuf;
 

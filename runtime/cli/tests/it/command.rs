@@ -1,7 +1,8 @@
 //! Runs the built command in a world of its own.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
@@ -44,6 +45,16 @@ impl World {
     /// Runs the command; the model is kept where all tests share it, all else
     /// in this world.
     pub(crate) fn run(&self, args: &[&str]) -> Printed {
+        self.run_with(args, Stdio::null())
+    }
+
+    /// Runs the command with a file's text as its input.
+    pub(crate) fn run_with_input(&self, args: &[&str], text: &str) -> Printed {
+        let file = self.write("input", text);
+        self.run_with(args, File::open(file).expect("it was written").into())
+    }
+
+    fn run_with(&self, args: &[&str], input: Stdio) -> Printed {
         let mut command = Command::new(env!("CARGO_BIN_EXE_skillgraft"));
         command.args(args).current_dir(self.dir.path());
         for (name, _) in std::env::vars_os() {
@@ -55,6 +66,7 @@ impl World {
         command.env("HOME", self.path("home"));
         command.env("XDG_CONFIG_HOME", self.path("config"));
         command.env("XDG_STATE_HOME", self.path("state"));
+        command.stdin(input);
         let Output { status, stdout, stderr } = command.output().expect("the command starts");
         Printed { code: status.code(), stdout: self.text(&stdout), stderr: self.text(&stderr) }
     }

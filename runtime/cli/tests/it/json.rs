@@ -158,3 +158,20 @@ fn what_is_too_long_ends_with_1_and_a_hint() {
     assert!(printed.stderr.contains("error: the prompt has "), "{}", printed.stderr);
     assert!(printed.stderr.contains("hint: shorten the prompt"), "{}", printed.stderr);
 }
+
+#[test]
+fn a_chat_goes_on_after_a_mistake_and_ends_with_its_input() {
+    let world = World::new();
+    world.share_models(models());
+    world.with_a_skill();
+    let args = ["chat", "--skills", "skills", "--only", "--max-tokens", "3"];
+    let input = "How long does tea steep?\n\nAnd $teaa?\nAnd $tea again?\n";
+    let printed = world.run_with_input(&args, input);
+    assert_eq!(printed.code, Some(0), "{}", printed.all());
+    let said = &printed.stderr;
+    assert!(said.contains("no skill is called `teaa`"), "{said}");
+    assert!(said.contains("did you mean `tea`?"), "{said}");
+    assert!(said.contains("tea: in the context already, from token "), "{said}");
+    assert_eq!(said.matches("activating tea").count(), 1, "{said}");
+    assert_eq!(printed.stdout.lines().count(), 2, "{}", printed.stdout);
+}
