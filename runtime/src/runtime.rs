@@ -283,18 +283,23 @@ struct FoundSkills {
     notices: Vec<String>,
 }
 
-/// Searches the folders. A folder that was named must hold a skill; a user who
-/// has none anywhere can still talk to the model.
+/// Searches the folders. Of the folders that were named one must hold a skill; a
+/// user who named none and has none can still talk to the model.
 fn find_skills(settings: &SkillSettings) -> Result<FoundSkills, Error> {
     let found = settings.roots()?;
     let catalog = Scanner::new(found.roots.clone(), settings.scan.clone()).scan()?;
     let mut notices: Vec<String> =
         found.findings.iter().map(|finding| format!("{finding}. {}", finding.hint)).collect();
-    if catalog.is_empty() && settings.given.is_empty() {
+    if settings.given.is_empty() && catalog.is_empty() {
         notices.push("no skills were found; `--skills DIR` names a folder of them".to_owned());
-        return Ok(FoundSkills { catalog, roots: found.roots, notices });
     }
-    Ok(FoundSkills { catalog: catalog.require_skills()?, roots: found.roots, notices })
+    let is_given = |path: &Path| settings.given.iter().any(|given| path.starts_with(given));
+    if !settings.given.is_empty() && !catalog.skills().iter().any(|skill| is_given(&skill.root)) {
+        let omitted = catalog.omitted().filter(|finding| is_given(&finding.path)).cloned();
+        let (roots, omitted) = (settings.given.clone(), omitted.collect());
+        return Err(skillgraft_skills::Error::NoSkills { roots, omitted }.into());
+    }
+    Ok(FoundSkills { catalog, roots: found.roots, notices })
 }
 
 fn name_of(choice: &ModelChoice) -> String {

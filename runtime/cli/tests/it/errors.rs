@@ -45,7 +45,7 @@ fn folders_without_skills() {
     let world = World::new();
     world.write("empty/README.md", "nothing here");
     world.write("bad/tea/SKILL.md", b"---\nname: tea\ndescription: caf\xe9\n---\n");
-    assert_snapshot!("no_folder", world.run(&["run", "Hi"]).all());
+    assert_snapshot!("no_folder", world.run(&["run", "--only", "Hi"]).all());
     assert_snapshot!("missing_folder", world.run(&["run", "--skills", "nowhere", "Hi"]).all());
     assert_snapshot!("no_skills", world.run(&["run", "--skills", "empty", "Hi"]).all());
     assert_snapshot!("only_bad_skills", world.run(&["run", "--skills", "bad", "Hi"]).all());
