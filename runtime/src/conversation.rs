@@ -25,6 +25,13 @@ pub struct Conversation {
     pub(crate) prefix: PrefixReport,
 }
 
+impl Conversation {
+    /// The token ids of the static prefix.
+    pub(crate) fn prefix_tokens(&self) -> &[TokenId] {
+        &self.session.tokens()[..self.prefix.tokens]
+    }
+}
+
 /// Which promise a turn makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TurnMode {

@@ -146,6 +146,21 @@ impl<'m> Prompts<'m> {
         Ok(tokens)
     }
 
+    /// What a block is compiled behind to be used in contexts with a static
+    /// prefix: that prefix, and the header as the first thing of the first message.
+    ///
+    /// # Errors
+    /// When the chat template refuses a message.
+    pub fn prefix_anchor(
+        &self,
+        prefix: &[TokenId],
+        system: &Message,
+        header: &[TokenId],
+    ) -> Result<Vec<TokenId>, EngineError> {
+        let opening = self.open_message(std::slice::from_ref(system))?;
+        Ok([prefix, &opening, header].concat())
+    }
+
     /// Closes an open message with the user's words, and makes the model answer.
     ///
     /// # Errors

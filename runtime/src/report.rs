@@ -62,6 +62,8 @@ pub struct ActivationReport {
     pub block: &'static str,
     /// What the block was compiled behind: `neutral`, `prefix` or `none`.
     pub anchor: &'static str,
+    /// Whether its KV is what a full prefill computes here, to the bit.
+    pub exact: bool,
     /// Tokens grafted.
     pub grafted_tokens: usize,
     /// Tokens of the block recomputed in place.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-use skillgraft_engine::{BlockSource, Model, Session, take_block, uninterrupted};
+use skillgraft_engine::{BlockSource, Interrupt, Model, Session, take_block, uninterrupted};
 use skillgraft_kv::{AnchorKind, BlockStore, Kept, Lookup, Tier, TokenId, TokenSpan};
 use skillgraft_skills::{
     Catalog, CatalogFormat, ChooseSkill, Rendered, Root, ScanOptions, Scanner, SkillSession,
@@ -19,7 +19,7 @@ use crate::report::{CatalogReport, PrefixReport};
 use crate::salt;
 use crate::settings::{Settings, SkillSettings};
 use crate::snapshot::{Chooser, Snapshot};
-use crate::warm::Activity;
+use crate::warm::Background;
 
 /// A model, a block store and a catalog, shared by all conversations.
 pub struct Runtime {
@@ -33,7 +33,7 @@ pub struct Runtime {
     catalog_share: f64,
     /// Chooses instead of the search.
     chooser: Option<Chooser>,
-    activity: Activity,
+    background: Background,
     salt: [u8; 16],
     notices: Vec<String>,
     load_ms: f64,
@@ -111,7 +111,7 @@ impl Runtime {
             scan,
             catalog_share,
             chooser: None,
-            activity: Activity::default(),
+            background: Background::default(),
             salt,
             notices: problem.into_iter().collect(),
             load_ms: 0.0,
@@ -176,8 +176,8 @@ impl Runtime {
         (&self.roots, &self.scan)
     }
 
-    pub(crate) fn activity(&self) -> &Activity {
-        &self.activity
+    pub(crate) fn background(&self) -> &Background {
+        &self.background
     }
 
     /// The blocks.
@@ -216,7 +216,7 @@ impl Runtime {
             return Err(Error::PrefixTooLong { n_tokens: prefix.len(), limit });
         }
         let mut session = Session::new(Arc::clone(&self.model));
-        let block = self.establish_prefix(&mut session, &prefix)?;
+        let block = self.establish_prefix(&mut session, &prefix, &uninterrupted)?;
         let ms = started.elapsed().as_secs_f64() * 1e3;
         let report =
             PrefixReport { tokens: prefix.len(), block, ms, catalog: CatalogReport::of(&rendered) };
@@ -241,10 +241,11 @@ impl Runtime {
     }
 
     /// Puts the prefix into an empty context; says where its KV came from.
-    fn establish_prefix(
+    pub(crate) fn establish_prefix(
         &self,
         session: &mut Session,
         prefix: &[TokenId],
+        interrupt: Interrupt<'_>,
     ) -> Result<&'static str, Error> {
         let source = BlockSource {
             label: "prefix",
@@ -265,7 +266,7 @@ impl Runtime {
             }
         }
         let started = Instant::now();
-        session.prefill(prefix, "prefix", &uninterrupted)?;
+        session.prefill(prefix, "prefix", interrupt)?;
         let compile_ms = started.elapsed().as_secs_f64() * 1e3;
         let span = TokenSpan { len: prefix.len() as u32, ..TokenSpan::default() };
         let stored = self.store.put(take_block(session, &source, span, compile_ms));

@@ -7,7 +7,7 @@ use skillgraft_engine::{
     Activated, Activation, BlockOrigin, BlockSource, DecodeOptions, Decoded, Message, Mode, Role,
     activate, decode,
 };
-use skillgraft_kv::{AnchorKind, Kept, Tier};
+use skillgraft_kv::{AnchorKind, Kept, Tier, TokenId};
 use skillgraft_skills::Choice;
 
 use crate::conversation::{Conversation, TurnEvent, TurnOptions};
@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::plan::{Chosen, Item, Plan};
 use crate::prompt::Prompts;
 use crate::report::{ActivationReport, ChoiceReport, FullPrefill, TokenCounts, TurnReport};
+use crate::warm::Job;
 
 /// Gets the events of a turn; breaking ends it.
 pub(crate) type Events<'a> = &'a mut dyn FnMut(TurnEvent<'_>) -> ControlFlow<()>;
@@ -36,7 +37,7 @@ impl Conversation {
         let started = Instant::now();
         let before = self.session.end();
         let runtime = std::sync::Arc::clone(&self.runtime);
-        let _busy = runtime.activity().begin_turn();
+        let _busy = runtime.background().begin_turn();
 
         let news = self.catch_up();
         if let Some(update) = &news.update {
@@ -76,22 +77,25 @@ impl Conversation {
         for item in &plan.items {
             let n_tokens = item.text.block.len();
             let _ = events(TurnEvent::Activating { name: &item.name, n_tokens });
-            let anchor = Prompts::new(self.runtime.model()).neutral_anchor(&item.text.header)?;
             opening.extend_from_slice(&item.text.header);
+            let anchors = self.anchors(item)?;
+            let sources = anchors.each_ref().map(|(anchor, tokens)| BlockSource {
+                label: &item.name,
+                anchor: *anchor,
+                anchor_tokens: tokens,
+                tokens: &item.text.block,
+                salt: self.runtime.salt(),
+            });
             let activation = Activation {
                 label: &format!("{} {}", item.kind, item.name),
                 header: &opening,
-                source: BlockSource {
-                    label: &item.name,
-                    anchor: AnchorKind::Neutral,
-                    anchor_tokens: &anchor,
-                    tokens: &item.text.block,
-                    salt: self.runtime.salt(),
-                },
+                sources: &sources,
             };
             let mode = options.mode.activation_mode();
             let store = self.runtime.store().as_ref();
             let activated = activate(&mut self.session, store, &activation, mode, &stop)?;
+            self.runtime.background().note_use(&item.name);
+            self.want_the_other(item, &activated, anchors);
             opening.clone_from(&item.text.after);
             activations.push(report_activation(item, activated));
             if let Some(report) = activations.last() {
@@ -101,6 +105,41 @@ impl Conversation {
         opening.extend_from_slice(&plan.message);
         let logits = self.session.prefill(&opening, "message", &stop)?;
         Ok((activations, logits.expect("a message has tokens")))
+    }
+
+    /// What the block of a text may be compiled behind, the best first: the static
+    /// prefix of this conversation, or what is true in every one.
+    fn anchors(&self, item: &Item) -> Result<[(AnchorKind, Vec<TokenId>); 2], Error> {
+        let prompts = Prompts::new(self.runtime.model());
+        let (prefix, header) = (self.prefix_tokens(), &item.text.header);
+        let own = prompts.prefix_anchor(prefix, &self.history[0], header)?;
+        let neutral = prompts.neutral_anchor(header)?;
+        Ok([(AnchorKind::Prefix, own), (AnchorKind::Neutral, neutral)])
+    }
+
+    /// Has the block behind the anchor that was not used compiled in the
+    /// background: the prefix one is the better one here, the neutral one will do
+    /// when the catalog has changed.
+    fn want_the_other(
+        &self,
+        item: &Item,
+        activated: &Activated,
+        anchors: [(AnchorKind, Vec<TokenId>); 2],
+    ) {
+        let is_compiled = matches!(activated.block, Some(BlockOrigin::Compiled { .. }));
+        let wanted = match activated.anchor {
+            AnchorKind::Prefix if is_compiled => AnchorKind::Neutral,
+            AnchorKind::Neutral => AnchorKind::Prefix,
+            AnchorKind::Prefix | AnchorKind::None => return,
+        };
+        for (anchor, anchor_tokens) in anchors.into_iter().filter(|(kind, _)| *kind == wanted) {
+            let prefix = match anchor {
+                AnchorKind::Prefix => self.prefix_tokens().to_vec(),
+                AnchorKind::Neutral | AnchorKind::None => Vec::new(),
+            };
+            let (name, tokens) = (item.name.clone(), item.text.block.clone());
+            self.runtime.background().push(Job { name, anchor, anchor_tokens, tokens, prefix });
+        }
     }
 
     fn answer(
@@ -195,14 +234,14 @@ fn report_activation(item: &Item, activated: Activated) -> ActivationReport {
             ("compiled", Some(miss.name()), not_kept)
         }
     };
-    let anchor = if activated.grafted_tokens > 0 { AnchorKind::Neutral } else { AnchorKind::None };
     ActivationReport {
         name: item.name.clone(),
         reason: item.reason.clone(),
         note: item.note.clone(),
         placement: "before",
         block,
-        anchor: anchor.name(),
+        anchor: activated.anchor.name(),
+        exact: activated.is_exact,
         grafted_tokens: activated.grafted_tokens,
         repaired_tokens: 0,
         prefilled_tokens: activated.prefilled_tokens,

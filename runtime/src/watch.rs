@@ -1,18 +1,15 @@
 //! Skills that change while conversations are open.
 //!
-//! **Invariant:** the order is: the new snapshot is in place, then changed blocks
-//! are compiled, then the receiver is told of each. What a conversation has in
+//! **Invariant:** the order is: the new snapshot is in place, then the receiver is
+//! told, then changed blocks are compiled. What a conversation has in
 //! its context is not touched; it hears of changes at its next turn.
 //!
 //! **Refuses:** to compile what nobody has used.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use skillgraft_skills::{
-    Catalog, CatalogChange, Scanner, SkillIdx, SkillWatcher, WatchEvent, WatchOptions,
-};
+use skillgraft_skills::{CatalogChange, Scanner, SkillWatcher, WatchEvent, WatchOptions};
 
 use crate::conversation::StopFlag;
 use crate::error::Error;
@@ -25,10 +22,10 @@ use crate::warm::Warmed;
 pub enum SkillEvent {
     /// Skills have changed; the next turn of each conversation knows of it.
     Changed(Vec<CatalogChange>),
-    /// The block of a changed skill has been compiled.
+    /// A block has been compiled ahead of need: of a changed skill, or of one in
+    /// use behind another anchor.
     Warmed(Warmed),
-    /// The block of a changed skill could not be compiled; it will be tried again
-    /// when it is needed.
+    /// A block could not be compiled; it will be tried again when it is needed.
     NotWarmed(Error),
     /// Something works less well than it should, in words.
     Notice(String),
@@ -46,12 +43,10 @@ pub struct SkillWatch {
 /// Called from the threads that watch and compile.
 type Tell = Arc<Mutex<Box<dyn FnMut(SkillEvent) + Send>>>;
 
-/// A skill whose block is to be compiled, of a snapshot.
-type Job = (Catalog, SkillIdx);
-
 impl Runtime {
-    /// Watches the skill folders on a thread of its own, and compiles the blocks
-    /// of changed skills on another while no turn runs.
+    /// Watches the skill folders on a thread of its own, and compiles blocks ahead
+    /// of need on another while no turn runs: those of changed skills, and those
+    /// that turns have found worth it (see [`work_off`](Self::work_off)).
     ///
     /// # Errors
     /// [`Error::Skills`] when this runtime's skills come from no folder.
@@ -66,30 +61,29 @@ impl Runtime {
         }
         let tell: Tell = Arc::new(Mutex::new(Box::new(tell)));
         let stop = StopFlag::default();
-        let (jobs, queue) = channel();
         let compiler = {
             let (runtime, tell, stop) = (Arc::clone(self), Arc::clone(&tell), stop.clone());
-            std::thread::spawn(move || compile_all(&runtime, &queue, &tell, &stop))
+            std::thread::spawn(move || compile_all(&runtime, &tell, &stop))
         };
         let scanner = Scanner::new(roots.to_vec(), scan.clone());
         let runtime = Arc::clone(self);
         let watcher = SkillWatcher::start(scanner, self.catalog(), options, move |event| {
-            runtime.on_watch(event, &jobs, &tell);
+            runtime.on_watch(event, &tell);
         });
         let runtime = Arc::clone(self);
         Ok(SkillWatch { watcher: Some(watcher), compiler: Some(compiler), runtime, stop })
     }
 
-    fn on_watch(&self, event: WatchEvent, jobs: &Sender<Job>, tell: &Tell) {
+    fn on_watch(&self, event: WatchEvent, tell: &Tell) {
         match event {
             WatchEvent::Reload { catalog, changes } => {
                 let before = self.replace_catalog(catalog.clone());
-                for skill in self.to_warm(&changes, &before, &catalog) {
-                    // The receiver ends only after this thread.
-                    let _ = jobs.send((catalog.clone(), skill));
-                }
+                let jobs = self.to_warm(&changes, &before, &catalog);
                 if !changes.is_empty() {
                     say(tell, SkillEvent::Changed(changes));
+                }
+                for job in jobs {
+                    self.background().push(job);
                 }
             }
             WatchEvent::Notice(notice) => say(tell, SkillEvent::Notice(notice)),
@@ -100,22 +94,18 @@ impl Runtime {
 
 impl Drop for SkillWatch {
     fn drop(&mut self) {
-        // The watcher first: it holds the queue open.
         drop(self.watcher.take());
         self.stop.stop();
-        self.runtime.activity().wake();
+        self.runtime.background().wake();
         if let Some(compiler) = self.compiler.take() {
             let _ = compiler.join();
         }
     }
 }
 
-fn compile_all(runtime: &Runtime, queue: &Receiver<Job>, tell: &Tell, stop: &StopFlag) {
-    for (catalog, skill) in queue {
-        if stop.is_set() {
-            return;
-        }
-        match runtime.warm(&catalog, skill, stop) {
+fn compile_all(runtime: &Runtime, tell: &Tell, stop: &StopFlag) {
+    while let Some(job) = runtime.background().wait_for_job(stop) {
+        match runtime.work(&job, stop) {
             Ok(warmed) => say(tell, SkillEvent::Warmed(warmed)),
             Err(Error::Interrupted) => return,
             Err(error) => say(tell, SkillEvent::NotWarmed(error)),

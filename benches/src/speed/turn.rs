@@ -135,7 +135,7 @@ fn graft_turn(
 ) -> Result<Turn, Error> {
     let texts = lab.texts;
     let source = texts.source(skill.tokens);
-    let activation = Activation { label: "skill", header: &texts.opening, source };
+    let activation = Activation { label: "skill", header: &texts.opening, sources: &[source] };
     let interrupt = watch.interrupt();
     let mut session = lab.prefix.branch();
     let started = Instant::now();

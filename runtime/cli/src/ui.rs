@@ -112,6 +112,13 @@ impl Ui {
         }
     }
 
+    /// Says what is going on to a person who watches; without a terminal nothing.
+    pub(crate) fn status_on_terminal(&self, text: &str) {
+        if self.terminal {
+            self.status(text);
+        }
+    }
+
     /// Takes the progress away.
     pub(crate) fn finish_progress(&self) {
         if let Some(bar) = self.bar.borrow_mut().take() {
@@ -125,9 +132,7 @@ impl Ui {
             OpenEvent::Fetching(progress) => self.fetching(progress),
             OpenEvent::Loading => {
                 self.finish_progress();
-                if self.terminal {
-                    self.status("loading the model");
-                }
+                self.status_on_terminal("loading the model");
             }
             _ => {}
         }

@@ -2,10 +2,12 @@
 
 use std::time::Instant;
 
-use skillgraft_kv::{BlockStore, Kept, Lookup, MissReason, Tier, TokenId, VerifiedBlock};
+use skillgraft_kv::{
+    AnchorKind, BlockStore, Kept, Lookup, MissReason, Tier, TokenId, TokenSpan, VerifiedBlock,
+};
 
 use crate::backend::Backend;
-use crate::compile::{BlockSource, compile};
+use crate::compile::{BlockSource, compile_from, take_block};
 use crate::error::EngineError;
 use crate::session::{Interrupt, Session};
 
@@ -25,8 +27,9 @@ pub struct Activation<'a> {
     pub label: &'a str,
     /// Prefilled before the block: role marker and skill name.
     pub header: &'a [TokenId],
-    /// The block.
-    pub source: BlockSource<'a>,
+    /// The block behind each anchor that will do, the best one first. Never
+    /// empty; all have the same tokens.
+    pub sources: &'a [BlockSource<'a>],
 }
 
 /// What an activation did.
@@ -34,8 +37,12 @@ pub struct Activation<'a> {
 pub struct Activated {
     /// How the text came in.
     pub mode: Mode,
-    /// Where the block came from; `None` when the text was prefilled.
+    /// Where the block came from; `None` when there is none.
     pub block: Option<BlockOrigin>,
+    /// What the block was compiled behind.
+    pub anchor: AnchorKind,
+    /// Whether the text's KV is what a full prefill computes here, to the bit.
+    pub is_exact: bool,
     /// Tokens grafted.
     pub grafted_tokens: usize,
     /// Tokens prefilled in this context.
@@ -44,7 +51,8 @@ pub struct Activated {
     pub graft_ms: f64,
     /// Finding, opening and checking the block.
     pub lookup_ms: f64,
-    /// Compiling the block, its anchor included, and writing it; 0 on a hit.
+    /// Compiling the block, its anchor included, and writing it; 0 on a hit. Of a
+    /// block that was compiled in place, writing it.
     pub compile_ms: f64,
     /// What prefilling the block's tokens took when it was compiled.
     pub saved_ms: f64,
@@ -67,8 +75,10 @@ pub enum BlockOrigin {
 }
 
 /// Activates a text at the end of a context: prefills its header, then grafts
-/// its block, compiling it first where no store has it. A block that cannot be
-/// used never fails the activation; the text is prefilled then.
+/// its block. Where no store has it, the text is prefilled and the block taken
+/// from that, if the context is what the block is to be compiled behind; or else
+/// the block is compiled apart and grafted. A block that cannot be used never
+/// fails the activation; the text is prefilled then.
 ///
 /// # Errors
 /// [`EngineError::Context`] when the text does not fit, [`EngineError::Interrupted`].
@@ -88,7 +98,15 @@ pub fn activate<B: Backend>(
         tracing::warn!(label = activation.label, reason, "falling back to exact");
         return prefill_text(session, activation, Some(reason), interrupt);
     }
-    let found = find_or_compile(session, store, &activation.source, interrupt)?;
+    let found = match look_up(session, store, activation.sources) {
+        Ok(found) => found,
+        Err(missed) => match activation.sources.iter().find(|source| is_behind(session, source)) {
+            Some(source) => {
+                return compile_in_place(session, store, activation, source, missed, interrupt);
+            }
+            None => compile_apart(session, store, &activation.sources[0], missed, interrupt)?,
+        },
+    };
     match graft(session, activation, found) {
         Err(EngineError::ForeignBlock { label, reason }) => {
             tracing::warn!(label, reason, "falling back to exact");
@@ -106,27 +124,75 @@ struct Found {
     compile_ms: f64,
 }
 
-fn find_or_compile<B: Backend>(
+/// A look-up that found nothing.
+#[derive(Clone, Copy)]
+struct Missed {
+    reason: MissReason,
+    lookup_ms: f64,
+}
+
+/// The best block that the store has.
+fn look_up<B: Backend>(
+    session: &Session<B>,
+    store: &dyn BlockStore,
+    sources: &[BlockSource<'_>],
+) -> Result<Found, Missed> {
+    let started = Instant::now();
+    let mut reason = MissReason::Absent;
+    for source in sources {
+        match store.get(&source.key(session.model())) {
+            Lookup::Hit(block, tier) => {
+                let (origin, lookup_ms) = (BlockOrigin::Found(tier), ms_since(started));
+                return Ok(Found { block, origin, lookup_ms, compile_ms: 0.0 });
+            }
+            // That one of them is damaged says more than that others are absent.
+            Lookup::Miss(MissReason::Absent) => {}
+            Lookup::Miss(other) => reason = other,
+        }
+    }
+    Err(Missed { reason, lookup_ms: ms_since(started) })
+}
+
+/// Whether a context is exactly what a block is to be compiled behind.
+fn is_behind<B: Backend>(session: &Session<B>, source: &BlockSource<'_>) -> bool {
+    session.exact_end() == session.end() && session.tokens() == source.anchor_tokens
+}
+
+/// Prefills the text, and keeps what that computed as the block.
+fn compile_in_place<B: Backend>(
+    session: &mut Session<B>,
+    store: &dyn BlockStore,
+    activation: &Activation<'_>,
+    source: &BlockSource<'_>,
+    missed: Missed,
+    interrupt: Interrupt<'_>,
+) -> Result<Activated, EngineError> {
+    let span = TokenSpan { start: session.end(), len: source.tokens.len() as u32 };
+    let started = Instant::now();
+    let mut activated = prefill_text(session, activation, None, interrupt)?;
+    let prefill_ms = ms_since(started);
+    let started = Instant::now();
+    let stored = store.put(take_block(session, source, span, prefill_ms));
+    activated.mode = Mode::Graft;
+    activated.anchor = source.anchor;
+    activated.block = Some(BlockOrigin::Compiled { miss: missed.reason, kept: stored.kept });
+    activated.lookup_ms = missed.lookup_ms;
+    activated.compile_ms = ms_since(started);
+    Ok(activated)
+}
+
+fn compile_apart<B: Backend>(
     session: &Session<B>,
     store: &dyn BlockStore,
     source: &BlockSource<'_>,
+    missed: Missed,
     interrupt: Interrupt<'_>,
 ) -> Result<Found, EngineError> {
     let started = Instant::now();
-    let key = source.key(session.model());
-    let lookup = store.get(&key);
-    let lookup_ms = ms_since(started);
-    let miss = match lookup {
-        Lookup::Hit(block, tier) => {
-            let origin = BlockOrigin::Found(tier);
-            return Ok(Found { block, origin, lookup_ms, compile_ms: 0.0 });
-        }
-        Lookup::Miss(reason) => reason,
-    };
-    let started = Instant::now();
-    let stored = store.put(compile(session.model(), source, interrupt)?);
-    let origin = BlockOrigin::Compiled { miss, kept: stored.kept };
-    Ok(Found { block: stored.block, origin, lookup_ms, compile_ms: ms_since(started) })
+    let stored = store.put(compile_from(session, source, interrupt)?);
+    let origin = BlockOrigin::Compiled { miss: missed.reason, kept: stored.kept };
+    let (lookup_ms, compile_ms) = (missed.lookup_ms, ms_since(started));
+    Ok(Found { block: stored.block, origin, lookup_ms, compile_ms })
 }
 
 fn graft<B: Backend>(
@@ -134,12 +200,20 @@ fn graft<B: Backend>(
     activation: &Activation<'_>,
     found: Found,
 ) -> Result<Activated, EngineError> {
-    let saved_ms = found.block.header().compile_ms;
+    let (saved_ms, anchor) = (found.block.header().compile_ms, found.block.header().anchor);
+    let is_exact = (activation.sources.iter())
+        .any(|source| source.anchor == anchor && is_behind(session, source));
     let started = Instant::now();
-    let span = session.graft(found.block, activation.label)?;
+    let span = if is_exact {
+        session.graft_exact(found.block, activation.label)?
+    } else {
+        session.graft(found.block, activation.label)?
+    };
     Ok(Activated {
         mode: Mode::Graft,
         block: Some(found.origin),
+        anchor,
+        is_exact,
         grafted_tokens: span.len as usize,
         prefilled_tokens: activation.header.len(),
         graft_ms: ms_since(started),
@@ -156,11 +230,14 @@ fn prefill_text<B: Backend>(
     fallback: Option<String>,
     interrupt: Interrupt<'_>,
 ) -> Result<Activated, EngineError> {
-    let tokens = activation.source.tokens;
+    let tokens = activation.sources[0].tokens;
+    let is_exact = session.exact_end() == session.end();
     session.prefill(tokens, activation.label, interrupt)?;
     Ok(Activated {
         mode: Mode::Exact,
         block: None,
+        anchor: AnchorKind::None,
+        is_exact,
         grafted_tokens: 0,
         prefilled_tokens: activation.header.len() + tokens.len(),
         graft_ms: 0.0,

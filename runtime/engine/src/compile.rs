@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use skillgraft_kv::{
-    AnchorKind, BlockHeader, BlockIdentity, BlockKey, CompiledBlock, TokenId, TokenSpan,
+    AnchorKind, BlockHeader, BlockIdentity, BlockKey, CompiledBlock, Position, TokenId, TokenSpan,
 };
 
 use crate::backend::Backend;
@@ -45,21 +45,37 @@ impl BlockSource<'_> {
     }
 }
 
-/// Computes a block.
+/// Computes a block from nothing.
+///
+/// # Errors
+/// As [`compile_from`].
+pub fn compile<B: Backend>(
+    model: &std::sync::Arc<Model<B>>,
+    source: &BlockSource<'_>,
+    interrupt: Interrupt<'_>,
+) -> Result<CompiledBlock, EngineError> {
+    compile_from(&Session::new(std::sync::Arc::clone(model)), source, interrupt)
+}
+
+/// Computes a block. What a context has of the anchor already, such as a static
+/// prefix, is not computed again; the context itself is not changed.
 ///
 /// # Errors
 /// [`EngineError::Context`] when anchor and text exceed the context limit,
 /// [`EngineError::Interrupted`].
-pub fn compile<B: Backend>(
-    model: &std::sync::Arc<Model<B>>,
+pub fn compile_from<B: Backend>(
+    base: &Session<B>,
     source: &BlockSource<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<CompiledBlock, EngineError> {
     let _span =
         tracing::info_span!("compile", label = source.label, n_tokens = source.tokens.len())
             .entered();
-    let mut scratch = Session::new(std::sync::Arc::clone(model));
-    scratch.prefill(source.anchor_tokens, "anchor", interrupt)?;
+    let exact = &base.tokens()[..base.exact_end().index()];
+    let n_shared = exact.iter().zip(source.anchor_tokens).take_while(|(a, b)| a == b).count();
+    let mut scratch = base.branch();
+    scratch.roll_back(Position(n_shared as u32))?;
+    scratch.prefill(&source.anchor_tokens[n_shared..], "anchor", interrupt)?;
     let start = scratch.end();
     let started = Instant::now();
     scratch.prefill(source.tokens, source.label, interrupt)?;
@@ -68,8 +84,8 @@ pub fn compile<B: Backend>(
     Ok(take_block(&scratch, source, span, compile_ms))
 }
 
-/// Makes a block of the beginning of a context that was just computed, such as
-/// its static prefix.
+/// Makes a block of a span of a context that was just computed, such as its
+/// static prefix.
 ///
 /// # Panics
 /// When part of the span was grafted, or `source` is not what the context has.

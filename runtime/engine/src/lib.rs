@@ -26,7 +26,7 @@ pub use backend::{
     AttentionSpec, Backend, BackendOptions, CpuBackend, CpuPage, PageRead, Sequence,
 };
 pub use cache::{CacheSegment, PAGE_TOKENS, SegmentedCache, Storage};
-pub use compile::{BlockSource, compile, take_block};
+pub use compile::{BlockSource, compile, compile_from, take_block};
 pub use decode::{DecodeOptions, Decoded, StopReason, decode};
 pub use error::EngineError;
 pub use model::{

@@ -6,7 +6,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use skillgraft_kv::{BlockKey, Ledger, Position, SegmentOrigin, TokenId, TokenSpan, VerifiedBlock};
+use skillgraft_kv::{
+    AnchorKind, Ledger, Position, Segment, SegmentOrigin, TokenId, TokenSpan, VerifiedBlock,
+};
 
 use crate::backend::{Backend, CpuBackend};
 use crate::cache::{PAGE_TOKENS, SegmentedCache};
@@ -62,6 +64,15 @@ impl<B: Backend> Session<B> {
     /// Position of the next token.
     pub fn end(&self) -> Position {
         self.ledger.end()
+    }
+
+    /// Where approximation begins: everything before is what a full prefill
+    /// computes, to the bit. The end when nothing was grafted.
+    pub fn exact_end(&self) -> Position {
+        let is_grafted =
+            |segment: &&Segment| matches!(segment.origin, SegmentOrigin::Grafted { .. });
+        let grafted = self.ledger.segments().iter().find(is_grafted);
+        grafted.map_or_else(|| self.end(), |segment| segment.span.start)
     }
 
     /// A second context with the same contents. Costs a copy of the segment
@@ -146,6 +157,32 @@ impl<B: Backend> Session<B> {
     /// [`EngineError::ForeignBlock`] when its shape is not the model's,
     /// [`EngineError::Context`] when it does not fit. Nothing is changed then.
     pub fn graft(&mut self, block: VerifiedBlock, label: &str) -> Result<TokenSpan, EngineError> {
+        let delta = self.end() - block.header().compiled_at;
+        // A block without an anchor, at the place it was compiled at, is no
+        // approximation.
+        let is_exact = block.header().anchor == AnchorKind::None && delta.0 == 0;
+        self.graft_as(block, label, is_exact)
+    }
+
+    /// Appends a block that was compiled behind the very tokens that this context
+    /// has, all of them exact: what a full prefill computes, to the bit.
+    ///
+    /// # Errors
+    /// As [`graft`](Self::graft).
+    pub(crate) fn graft_exact(
+        &mut self,
+        block: VerifiedBlock,
+        label: &str,
+    ) -> Result<TokenSpan, EngineError> {
+        self.graft_as(block, label, true)
+    }
+
+    fn graft_as(
+        &mut self,
+        block: VerifiedBlock,
+        label: &str,
+        is_exact: bool,
+    ) -> Result<TokenSpan, EngineError> {
         let header = block.header();
         let foreign =
             |reason: String| EngineError::ForeignBlock { label: header.label.clone(), reason };
@@ -162,7 +199,12 @@ impl<B: Backend> Session<B> {
         {
             return Err(foreign(reason.to_owned()));
         }
-        let origin = origin_of(header.key, header.anchor, delta);
+        let block_key = header.key;
+        let origin = if is_exact {
+            SegmentOrigin::Exact { block: block_key }
+        } else {
+            SegmentOrigin::Grafted { block: block_key, anchor: header.anchor, delta }
+        };
         let span = self.ledger.append(header.n_tokens() as u32, origin, label)?;
         self.tokens.extend_from_slice(&header.tokens);
         self.cache.graft(block);
@@ -178,19 +220,5 @@ impl<B: Backend> Session<B> {
         self.cache.truncate(to);
         self.tokens.truncate(to.index());
         Ok(())
-    }
-}
-
-/// A block without an anchor, at the place it was compiled at, is no
-/// approximation.
-fn origin_of(
-    block: BlockKey,
-    anchor: skillgraft_kv::AnchorKind,
-    delta: skillgraft_kv::PositionDelta,
-) -> SegmentOrigin {
-    if anchor == skillgraft_kv::AnchorKind::None && delta.0 == 0 {
-        SegmentOrigin::Exact { block }
-    } else {
-        SegmentOrigin::Grafted { block, anchor, delta }
     }
 }

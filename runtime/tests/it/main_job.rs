@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use skillgraft::engine::{Model, Storage};
-use skillgraft::kv::{LayerIdx, SegmentOrigin};
+use skillgraft::kv::{AnchorKind, LayerIdx, MissReason, SegmentOrigin};
 use skillgraft::skills::{Catalog, Choice, ChooseSkill, Skill, scan};
 use skillgraft::store::DirStore;
-use skillgraft::{Conversation, Error, Runtime, TurnEvent, TurnMode, TurnOptions, TurnReport};
+use skillgraft::{
+    Conversation, Error, Runtime, StopFlag, TurnEvent, TurnMode, TurnOptions, TurnReport,
+};
 use tempfile::TempDir;
 
 use crate::model;
@@ -65,19 +67,22 @@ fn the_second_process_takes_prefix_and_block_from_disk() {
     assert_eq!(report.activations.len(), 1);
     let activation = &report.activations[0];
     assert_eq!((activation.name.as_str(), activation.block), ("deploy-rollback", "compiled"));
-    assert_eq!((activation.miss, activation.anchor), (Some("absent"), "neutral"));
-    assert!(activation.grafted_tokens > 200, "{}", activation.grafted_tokens);
-    assert!(report.tokens.prefilled < 60, "{:?}", report.tokens);
-    assert_eq!(report.tokens.grafted, activation.grafted_tokens);
-    assert!(report.full_prefill.estimated && report.full_prefill.ttft_ms > 0.0);
+    // The first use is a full prefill, of which the block is kept.
+    assert_eq!((activation.miss, activation.anchor), (Some("absent"), "prefix"));
+    assert!(activation.exact && activation.grafted_tokens == 0 && !report.full_prefill.estimated);
+    assert!(report.tokens.prefilled > 600, "{:?}", report.tokens);
 
     let second = open(cache_dir.path(), examples());
     let mut conversation = second.conversation().expect("it opens");
     let again = ask(&mut conversation, QUESTION, &brief());
     assert_eq!(again.prefix.block, "disk");
     assert_eq!((again.activations[0].block, again.activations[0].miss), ("disk", None));
+    assert!(again.activations[0].exact, "the block stands where it was compiled");
     assert_eq!(again.answer, report.answer);
-    assert_eq!(again.tokens, report.tokens);
+    assert_eq!(again.tokens.grafted, again.activations[0].grafted_tokens);
+    assert_eq!(again.tokens.grafted + again.tokens.prefilled, report.tokens.prefilled);
+    assert!(again.tokens.prefilled < 60, "{:?}", again.tokens);
+    assert!(again.full_prefill.estimated && again.full_prefill.ttft_ms > 0.0);
 
     let mut third = second.conversation().expect("it opens");
     let again = ask(&mut third, QUESTION, &brief());
@@ -89,16 +94,16 @@ fn the_second_process_takes_prefix_and_block_from_disk() {
 fn two_sessions_read_the_same_block_in_place() {
     let cache_dir = tempfile::tempdir().expect("a temporary folder");
     let runtime = open(cache_dir.path(), examples());
+    ask(&mut runtime.conversation().expect("it opens"), QUESTION, &brief());
     let mut places = Vec::new();
     for _ in 0..2 {
         let mut conversation = runtime.conversation().expect("it opens");
         ask(&mut conversation, QUESTION, &brief());
         let ledger = conversation.ledger().segments();
-        let grafted = ledger
-            .iter()
-            .position(|segment| matches!(segment.origin, SegmentOrigin::Grafted { .. }));
-        let grafted = grafted.expect("the skill was grafted");
-        assert_eq!(ledger[grafted].label, "skill deploy-rollback");
+        let is_block = |origin| matches!(origin, SegmentOrigin::Exact { .. });
+        let blocks = ledger.iter().filter(|segment| is_block(segment.origin));
+        let labels: Vec<&str> = blocks.map(|segment| segment.label.as_str()).collect();
+        assert_eq!(labels, ["prefix", "skill deploy-rollback"]);
         let blocks: Vec<usize> = conversation
             .session()
             .cache()
@@ -161,7 +166,10 @@ fn a_damaged_block_is_compiled_again() {
     let activation = &report.activations[0];
     assert_eq!((activation.block, activation.miss), ("compiled", Some("damaged")));
     assert_eq!(report.answer, expected.answer);
-    assert_eq!(second.store().stats().misses.values().sum::<u64>(), 2);
+    let misses = second.store().stats().misses;
+    assert_eq!(misses.get(&MissReason::Damaged), Some(&2));
+    // The block behind the other anchor was looked for too.
+    assert_eq!(misses.get(&MissReason::Absent), Some(&1));
 
     let third = open(cache_dir.path(), examples());
     let report = ask(&mut third.conversation().expect("it opens"), QUESTION, &brief());
@@ -176,7 +184,49 @@ fn without_a_writable_folder_everything_works_but_keeping() {
     let activation = &report.activations[0];
     assert_eq!(activation.block, "compiled");
     assert!(activation.not_kept.as_ref().is_some_and(|reason| reason.contains("/dev/null")));
-    assert!(activation.grafted_tokens > 0);
+    let again = ask(&mut runtime.conversation().expect("it opens"), QUESTION, &brief());
+    assert_eq!((again.activations[0].block, again.answer), ("memory", report.answer));
+}
+
+#[test]
+fn the_block_behind_the_other_anchor_is_compiled_afterwards() {
+    let cache_dir = tempfile::tempdir().expect("a temporary folder");
+    let runtime = open(cache_dir.path(), examples());
+    let mut conversation = runtime.conversation().expect("it opens");
+    let two = TurnOptions {
+        use_skills: vec!["commit-messages".to_owned(), "release-notes".to_owned()],
+        max_tokens: 1,
+        ..TurnOptions::default()
+    };
+    let report = ask(&mut conversation, "What is the imperative mood?", &two);
+    let how = |report: &TurnReport| -> Vec<_> {
+        let skills = report.activations.iter();
+        skills.map(|skill| (skill.block, skill.anchor, skill.exact)).collect()
+    };
+    // The second skill stands behind the first, where no block is exact.
+    assert_eq!(how(&report), [("compiled", "prefix", true), ("compiled", "prefix", false)]);
+    assert!(report.activations[1].grafted_tokens > 0);
+    let stop = StopFlag::default();
+    let mut warmed = Vec::new();
+    runtime
+        .work_off(&stop, &mut |block| warmed.push((block.name, block.anchor)))
+        .expect("it works");
+    let neutral = two.use_skills.iter().map(|name| (name.clone(), AnchorKind::Neutral));
+    assert_eq!(warmed, neutral.collect::<Vec<_>>());
+
+    // With another catalog the prefix is another one: the neutral block serves,
+    // and the one behind the new prefix is compiled afterwards.
+    let mut skills: Vec<Skill> = examples().skills().iter().map(|s| (**s).clone()).collect();
+    skills.push(Skill::in_memory("tea", "Brew tea.", "Steep it."));
+    let other = open(cache_dir.path(), Catalog::from_skills(skills));
+    let one = TurnOptions { use_skills: vec!["release-notes".to_owned()], ..two.clone() };
+    let report = ask(&mut other.conversation().expect("it opens"), "What is new?", &one);
+    assert_eq!(how(&report), [("disk", "neutral", false)]);
+    other
+        .work_off(&stop, &mut |block| assert_eq!(block.anchor, AnchorKind::Prefix))
+        .expect("it works");
+    let report = ask(&mut other.conversation().expect("it opens"), "What is new?", &one);
+    assert_eq!(how(&report), [("memory", "prefix", true)]);
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use skillgraft::kv::AnchorKind;
 use skillgraft::skills::{CatalogChange, ChangeKind, Root, WatchOptions, scan};
 use skillgraft::store::MemoryStore;
-use skillgraft::{Conversation, Runtime, SkillEvent, SkillWatch, TurnOptions, TurnReport};
+use skillgraft::{Conversation, Runtime, SkillEvent, SkillWatch, TurnOptions, TurnReport, Warmed};
 use tempfile::TempDir;
 
 use crate::model;
@@ -43,6 +44,14 @@ impl Setting {
 
     fn next(&self) -> SkillEvent {
         self.events.recv_timeout(PATIENCE).expect("a change is noticed")
+    }
+
+    /// Waits for a block that is compiled in the background.
+    fn warmed(&self) -> Warmed {
+        match self.next() {
+            SkillEvent::Warmed(warmed) => warmed,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Waits for changes of these skills, which may come in several steps.
@@ -85,14 +94,14 @@ fn an_edited_skill_is_compiled_in_the_background_and_told_at_the_tail() {
     assert_eq!((first.activations[0].name.as_str(), &first.update), ("tea", &None));
     let before = conversation.session().tokens().to_vec();
     let prefix = conversation.ledger().segments()[0].clone();
+    // The first use has kept its block; the one for other contexts follows.
+    let warmed = setting.warmed();
+    assert_eq!((warmed.name.as_str(), warmed.anchor), ("tea", AnchorKind::Neutral));
 
     write(setting.folder.path(), "tea", "Brew tea.", "Steep sencha for 75 seconds.");
     let changes = setting.changes(&["tea"]);
     assert_eq!(changes[0].kind, ChangeKind::Changed { front_matter_only: false });
-    let warmed = match setting.next() {
-        SkillEvent::Warmed(warmed) => warmed,
-        other => panic!("{other:?}"),
-    };
+    let warmed = setting.warmed();
     assert_eq!((warmed.name.as_str(), warmed.was_there), ("tea", false));
 
     // The request is not about tea: the text that has changed is brought in all
@@ -148,6 +157,7 @@ fn front_matter_alone_leaves_the_block_valid() {
     let setting = Setting::new();
     let mut conversation = setting.runtime.conversation().expect("it opens");
     ask(&mut conversation, "How long do I steep sencha?");
+    assert_eq!(setting.warmed().anchor, AnchorKind::Neutral);
     write(setting.folder.path(), "tea", "Brew green tea.", "Steep sencha for 90 seconds.");
     let changes = setting.changes(&["tea"]);
     assert_eq!(changes[0].kind, ChangeKind::Changed { front_matter_only: true });
@@ -157,5 +167,5 @@ fn front_matter_alone_leaves_the_block_valid() {
     // Another conversation uses the block that was compiled for the old file.
     let mut other = setting.runtime.conversation().expect("it opens");
     let report = ask(&mut other, "How long do I steep sencha?");
-    assert_eq!(report.activations[0].block, "memory");
+    assert_eq!((report.activations[0].block, report.activations[0].anchor), ("memory", "neutral"));
 }

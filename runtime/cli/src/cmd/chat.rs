@@ -88,7 +88,11 @@ fn say_events(events: &Receiver<SkillEvent>, ui: &Ui) {
             }
             SkillEvent::Warmed(warmed) => {
                 let (tokens, took) = (warmed.n_tokens, ms(warmed.ms));
-                let text = format!("{}: compiled in {took}, {tokens} tokens", warmed.name);
+                let anchor = warmed.anchor.name();
+                let text = format!(
+                    "{}: compiled in {took} behind the {anchor} anchor, {tokens} tokens",
+                    warmed.name
+                );
                 ui.field("block", &text);
             }
             SkillEvent::NotWarmed(error) => ui.warning(&format!("not compiled: {error}")),

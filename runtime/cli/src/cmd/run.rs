@@ -77,7 +77,16 @@ pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
         ui.data("\n")?;
         print_report(&report, runtime.load_ms(), ui);
     }
-    if stop.is_set() { Err(Error::Interrupted.into()) } else { Ok(()) }
+    if stop.is_set() {
+        return Err(Error::Interrupted.into());
+    }
+    ui.status_on_terminal("compiling for later contexts; Ctrl-C leaves it");
+    // The answer is out: what is not compiled now will be when it is needed.
+    if let Err(error) = runtime.work_off(stop, &mut |_| {}) {
+        tracing::info!(%error, "not compiled ahead of need");
+    }
+    ui.finish_progress();
+    Ok(())
 }
 
 /// Measures the turn in mode `exact`, up to its first token.

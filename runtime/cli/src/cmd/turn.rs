@@ -208,12 +208,21 @@ fn describe_block(activation: &ActivationReport) -> String {
                 Some(reason) => format!(" (the stored one is {reason})"),
             };
             let compile = ms(activation.compile_ms);
+            if tokens == 0 {
+                let n = activation.prefilled_tokens;
+                return format!(
+                    "none yet{why}: {n} tokens prefilled, kept as a block in {compile}"
+                );
+            }
             format!("compiled now in {compile}{why}, {tokens} tokens grafted in {graft}")
         }
         (place, _) => {
             let lookup = ms(activation.lookup_ms);
+            let exact = if activation.exact { ", exact here" } else { "" };
+            let anchor = activation.anchor;
             format!(
-                "from {place}, opened and checked in {lookup}, {tokens} tokens grafted in {graft}"
+                "from {place}, opened and checked in {lookup}, {tokens} tokens grafted in {graft} \
+                 ({anchor} anchor{exact})"
             )
         }
     }

@@ -9,7 +9,7 @@ use skillgraft_kv::{AnchorKind, KvDtype, PositionDelta, SegmentOrigin, TokenId, 
 
 use crate::tiny;
 
-fn prefilled(model: &Arc<Model>, pieces: &[&[TokenId]]) -> (Session, Vec<f32>) {
+pub(crate) fn prefilled(model: &Arc<Model>, pieces: &[&[TokenId]]) -> (Session, Vec<f32>) {
     let mut session = Session::new(Arc::clone(model));
     let mut logits = Vec::new();
     for piece in pieces {
@@ -19,7 +19,7 @@ fn prefilled(model: &Arc<Model>, pieces: &[&[TokenId]]) -> (Session, Vec<f32>) {
     (session, logits)
 }
 
-fn block(model: &Arc<Model>, anchor: &[TokenId], tokens: &[TokenId]) -> VerifiedBlock {
+pub(crate) fn block(model: &Arc<Model>, anchor: &[TokenId], tokens: &[TokenId]) -> VerifiedBlock {
     let source = BlockSource {
         label: "block",
         anchor: AnchorKind::Prefix,
@@ -30,7 +30,7 @@ fn block(model: &Arc<Model>, anchor: &[TokenId], tokens: &[TokenId]) -> Verified
     VerifiedBlock::from_compiled(compile(model, &source, &uninterrupted).expect("it compiles"))
 }
 
-fn bits(logits: &[f32]) -> Vec<u32> {
+pub(crate) fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|logit| logit.to_bits()).collect()
 }
 

@@ -2,6 +2,7 @@
 //! quickly; agreement with reference numbers is shown on a real one by the
 //! runtime's tests.
 
+mod activation;
 mod bad_files;
 mod context;
 mod exactness;

@@ -1,0 +1,111 @@
+//! Activation: which block is taken, and what is computed.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use skillgraft_engine::{
+    Activation, BlockOrigin, BlockSource, Mode, activate, compile, compile_from, uninterrupted,
+};
+use skillgraft_kv::{
+    AnchorKind, BlockKey, BlockStore, CompiledBlock, Kept, KvDtype, Lookup, MissReason, StoreStats,
+    Stored, Tier, TokenId, VerifiedBlock,
+};
+
+use crate::exactness::{bits, block, prefilled};
+use crate::tiny;
+
+/// Keeps blocks, and nothing else.
+#[derive(Default)]
+struct Shelf(Mutex<HashMap<BlockKey, VerifiedBlock>>);
+
+impl BlockStore for Shelf {
+    fn get(&self, key: &BlockKey) -> Lookup {
+        match self.0.lock().expect("no test panics here").get(key) {
+            Some(block) => Lookup::Hit(block.clone(), Tier::Memory),
+            None => Lookup::Miss(MissReason::Absent),
+        }
+    }
+
+    fn put(&self, block: CompiledBlock) -> Stored {
+        let (key, block) = (block.header.key, VerifiedBlock::from_compiled(block));
+        self.0.lock().expect("no test panics here").insert(key, block.clone());
+        Stored { block, kept: Kept::OnDisk }
+    }
+
+    fn stats(&self) -> StoreStats {
+        StoreStats::default()
+    }
+}
+
+#[test]
+fn what_a_context_has_of_an_anchor_is_not_computed_again() {
+    let model = tiny::model(KvDtype::F16, 1);
+    let (prefix, other, body) = (tiny::tokens(4, 31), tiny::tokens(8, 19), tiny::tokens(5, 40));
+    let (mut session, _) = prefilled(&model, &[&prefix, &other]);
+    session.graft(block(&model, &prefix, &body), "skill").expect("it fits");
+    session.prefill(&other, "live", &uninterrupted).expect("it fits");
+    let before = session.tokens().to_vec();
+    // Anchors that end before, at and behind what the context has of them, and
+    // one whose beginning is another.
+    let long = [&before[..], &tiny::tokens(9, 7)].concat();
+    let mut foreign = prefix.clone();
+    foreign[0] = tiny::tokens(10, 1)[0];
+    for anchor in [&prefix[..9], &prefix, &long, &foreign] {
+        let source = BlockSource {
+            label: "block",
+            anchor: AnchorKind::Prefix,
+            anchor_tokens: anchor,
+            tokens: &body,
+            salt: [0; 16],
+        };
+        let mut from = compile_from(&session, &source, &uninterrupted).expect("it compiles");
+        let mut afresh = compile(&model, &source, &uninterrupted).expect("it compiles");
+        (from.header.compile_ms, afresh.header.compile_ms) = (0.0, 0.0);
+        assert_eq!(from, afresh);
+    }
+    assert_eq!(session.tokens(), before);
+}
+
+#[test]
+fn a_text_that_no_store_has_is_prefilled_and_kept() {
+    let model = tiny::model(KvDtype::F16, 1);
+    let store = Shelf::default();
+    let (prefix, header, body) = (tiny::tokens(1, 30), tiny::tokens(2, 5), tiny::tokens(3, 41));
+    let question = tiny::tokens(4, 9);
+    let behind = [&prefix[..], &header].concat();
+    let neutral = tiny::tokens(5, 13);
+    let [own, other] = [(AnchorKind::Prefix, &behind), (AnchorKind::Neutral, &neutral)].map(
+        |(anchor, anchor_tokens)| BlockSource {
+            label: "skill",
+            anchor,
+            anchor_tokens,
+            tokens: &body,
+            salt: [0; 16],
+        },
+    );
+    let (_, expected) = prefilled(&model, &[&prefix, &header, &body, &question]);
+    let run = |first: &[&[TokenId]], sources: &[BlockSource<'_>]| {
+        let (mut session, _) = prefilled(&model, first);
+        let activation = Activation { label: "skill", header: &header, sources };
+        let activated = activate(&mut session, &store, &activation, Mode::Graft, &uninterrupted)
+            .expect("it fits");
+        let logits = session.prefill(&question, "live", &uninterrupted).expect("it fits");
+        (activated, bits(&logits.expect("it has tokens")))
+    };
+    let (kept, logits) = run(&[&prefix], &[own, other]);
+    assert!(matches!(kept.block, Some(BlockOrigin::Compiled { .. })), "{kept:?}");
+    assert_eq!((kept.grafted_tokens, kept.prefilled_tokens, kept.is_exact), (0, 46, true));
+    assert_eq!(logits, bits(&expected));
+    let (found, logits) = run(&[&prefix], &[own, other]);
+    assert!(matches!(found.block, Some(BlockOrigin::Found(_))), "{found:?}");
+    assert_eq!((found.grafted_tokens, found.prefilled_tokens, found.is_exact), (41, 5, true));
+    assert_eq!(logits, bits(&expected));
+    // Elsewhere the same block is an approximation, and one that is not there is
+    // compiled apart.
+    let elsewhere = tiny::tokens(6, 8);
+    let (moved, _) = run(&[&prefix, &elsewhere], &[own, other]);
+    assert_eq!((moved.grafted_tokens, moved.is_exact), (41, false));
+    let (apart, _) = run(&[&elsewhere], &[other]);
+    assert!(matches!(apart.block, Some(BlockOrigin::Compiled { .. })), "{apart:?}");
+    assert_eq!((apart.grafted_tokens, apart.anchor), (41, AnchorKind::Neutral));
+}
