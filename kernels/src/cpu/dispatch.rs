@@ -9,7 +9,7 @@
     expect(unsafe_code, reason = "entering a function that needs an instruction set")
 )]
 
-use crate::cpu::lanes::{self, Lanes};
+use crate::cpu::lanes::{self, Dots, Lanes};
 use crate::cpu::threads::Threads;
 
 /// An instruction set that the kernels are built for.
@@ -80,11 +80,19 @@ pub(crate) trait Kernel {
     fn run<L: Lanes>(self);
 }
 
+/// A kernel's body, written for any [`Dots`]. As for [`Kernel`].
+pub(crate) trait DotKernel {
+    fn run<D: Dots>(self);
+}
+
 /// A processor as the kernels see it: an instruction set and some threads. The
 /// kernels are its methods.
 #[derive(Debug)]
 pub struct Cpu {
     isa: Isa,
+    /// Whether there is an instruction for sums of products of bytes. What it
+    /// gives is exact either way, so it is no instruction set of its own.
+    has_vnni: bool,
     threads: Threads,
 }
 
@@ -95,7 +103,20 @@ impl Cpu {
     /// When the machine lacks the instruction set.
     pub fn new(isa: Isa, threads: Threads) -> Self {
         assert!(isa.is_available(), "this machine has no {}", isa.name());
-        Cpu { isa, threads }
+        Cpu { isa, has_vnni: has_vnni(isa), threads }
+    }
+
+    /// The same without the instructions for sums of products of bytes, as older
+    /// machines are.
+    #[must_use]
+    pub fn without_vnni(self) -> Self {
+        Cpu { has_vnni: false, ..self }
+    }
+
+    /// Whether sums of products of bytes have an instruction (AVX-512 VNNI,
+    /// AVX-VNNI).
+    pub fn has_vnni(&self) -> bool {
+        self.has_vnni
     }
 
     /// The fastest instruction set of this machine and all processors that this
@@ -129,6 +150,68 @@ impl Cpu {
             Isa::Portable => kernel.run::<lanes::Portable>(),
         }
     }
+}
+
+impl Cpu {
+    /// Runs `kernel` on this thread.
+    #[inline]
+    pub(crate) fn run_dots<K: DotKernel>(&self, kernel: K) {
+        match (self.isa, self.has_vnni) {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `new` has checked that the machine has both.
+            (Isa::Avx512, true) => unsafe { dots_avx512_vnni(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `new` has checked that the machine has the instruction set.
+            (Isa::Avx512, false) => unsafe { dots_avx512(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `new` has checked that the machine has both.
+            (Isa::Avx2, true) => unsafe { dots_avx2_vnni(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `new` has checked that the machine has the instruction set.
+            (Isa::Avx2, false) => unsafe { dots_avx2(kernel) },
+            #[cfg(not(target_arch = "x86_64"))]
+            (Isa::Avx512 | Isa::Avx2, _) => unreachable!("`new` refuses it on this machine"),
+            (Isa::Portable, _) => kernel.run::<lanes::PortableDots>(),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_vnni(isa: Isa) -> bool {
+    match isa {
+        Isa::Avx512 => is_x86_feature_detected!("avx512vnni"),
+        Isa::Avx2 => is_x86_feature_detected!("avxvnni"),
+        Isa::Portable => false,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_vnni(_: Isa) -> bool {
+    false
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+fn dots_avx512_vnni<K: DotKernel>(kernel: K) {
+    kernel.run::<lanes::Avx512Dots<true>>();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn dots_avx512<K: DotKernel>(kernel: K) {
+    kernel.run::<lanes::Avx512Dots<false>>();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+fn dots_avx2_vnni<K: DotKernel>(kernel: K) {
+    kernel.run::<lanes::Avx2Dots<true>>();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dots_avx2<K: DotKernel>(kernel: K) {
+    kernel.run::<lanes::Avx2Dots<false>>();
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -9,12 +9,16 @@
 //!
 //! **Refuses:** choosing another algorithm by the number of rows.
 //!
-//! A further weight format is one more variant of [`Panels`] with a file of its
-//! own, packed by [`PackedLinear`] and multiplied from [`Product`].
+//! Weights in four or eight bits are packed as `quantised.rs` says. A further
+//! format is one more variant of [`Panels`] with a file of its own.
+
+use std::ops::Range;
 
 use crate::cpu::buffer::{AlignedBuffer, with_scratch};
 use crate::cpu::dispatch::{Cpu, Kernel};
+use crate::cpu::inputs::with_inputs;
 use crate::cpu::lanes::{LANES, Lanes, chunk, chunk_mut, padded};
+use crate::cpu::quantised::{Coding, QuantisedPanels, QuantisedProduct, WeightBlock};
 use crate::cpu::shared::Shared;
 use crate::cpu::tile::{Columns, Extent, PANEL, Rows, Sink, product};
 
@@ -32,6 +36,7 @@ const ITEM_PANELS: usize = 4;
 #[derive(Debug)]
 enum Panels {
     F32(AlignedBuffer),
+    Quantised(QuantisedPanels),
 }
 
 /// The weights of a linear layer, `[n_out, n_in]`, packed for [`Cpu::linear`].
@@ -72,6 +77,25 @@ impl PackedLinear {
         PackedLinear { n_out, n_in, panels: Panels::F32(packed) }
     }
 
+    /// Packs `n_out` rows of `n_in` weights that were written in few bits, as they
+    /// are. `fill(i, blocks)` writes the blocks of row `i`, `[n_in / 32]`; it is
+    /// called once for each row, from several threads. A product with them takes
+    /// its inputs in bytes, each block of 32 with a scale of its own.
+    ///
+    /// # Panics
+    /// When a dimension is 0, or `n_in` is no multiple of 32.
+    pub fn from_blocks(
+        cpu: &Cpu,
+        n_out: usize,
+        n_in: usize,
+        coding: Coding,
+        fill: impl Fn(usize, &mut [WeightBlock]) + Sync,
+    ) -> Self {
+        assert!(n_out > 0 && n_in > 0, "a linear layer of {n_out} x {n_in}");
+        let panels = QuantisedPanels::pack(cpu, [n_out, n_in], coding, fill);
+        PackedLinear { n_out, n_in, panels: Panels::Quantised(panels) }
+    }
+
     /// Packs a row-major matrix `[n_out, n_in]`.
     ///
     /// # Panics
@@ -97,6 +121,7 @@ impl PackedLinear {
     pub fn bytes(&self) -> usize {
         match &self.panels {
             Panels::F32(packed) => size_of_val(packed.as_slice()),
+            Panels::Quantised(panels) => panels.bytes(),
         }
     }
 
@@ -115,6 +140,7 @@ impl PackedLinear {
                     *value = columns[i % PANEL];
                 }
             }
+            Panels::Quantised(panels) => panels.row(i, out),
         }
     }
 }
@@ -148,6 +174,32 @@ impl Cpu {
         if m == 0 {
             return;
         }
+        match &w.panels {
+            Panels::F32(packed) => self.linear_f32(x, m, w, packed.as_slice(), y, after),
+            Panels::Quantised(panels) => with_inputs(self, x, w.n_in, |inputs| {
+                self.each_item(m, w, y, |rows, columns, y| {
+                    let (first_row, first_column) = (rows.start, columns.start * PANEL);
+                    let out = Output { y, first_row, first_column, n_out: w.n_out, after };
+                    self.run_dots(QuantisedProduct { inputs, panels, rows, columns, out });
+                });
+            }),
+        }
+    }
+
+    fn linear_f32(
+        &self,
+        x: &[f32],
+        m: usize,
+        w: &PackedLinear,
+        packed: &[f32],
+        y: &mut [f32],
+        after: After<'_>,
+    ) {
+        let product = |x: Rows<'_>, y: &mut [f32]| {
+            self.each_item(m, w, y, |rows, columns, y| {
+                self.run(Product { x, w, packed, rows, columns, y, after });
+            });
+        };
         if m > 1 && w.n_in.is_multiple_of(ALIASING) {
             // Rows this far apart would fall into the same few sets of the cache.
             let stride = w.n_in + LANES;
@@ -155,36 +207,29 @@ impl Cpu {
                 for (to, from) in copy.chunks_mut(stride).zip(x.chunks(w.n_in)) {
                     to[..w.n_in].copy_from_slice(from);
                 }
-                self.linear_items(Rows { data: copy, stride }, m, w, y, after);
+                product(Rows { data: copy, stride }, y);
             });
         } else {
-            self.linear_items(Rows { data: x, stride: w.n_in }, m, w, y, after);
+            product(Rows { data: x, stride: w.n_in }, y);
         }
     }
 
     /// Cuts the work into items of some rows and some panels.
-    fn linear_items(
+    fn each_item(
         &self,
-        x: Rows<'_>,
         m: usize,
         w: &PackedLinear,
         y: &mut [f32],
-        after: After<'_>,
+        work: impl Fn(Range<usize>, Range<usize>, Shared<'_, f32>) + Sync,
     ) {
         let n_panels = w.n_out.div_ceil(PANEL);
         let item_panels = if m < ITEM_PANELS { ITEM_PANELS } else { 1 };
         let items_across = n_panels.div_ceil(item_panels);
         let y = Shared::new(y);
         let item = |i: usize| {
-            let (rows, panels) = (i / items_across * ITEM_ROWS, i % items_across * item_panels);
-            self.run(Product {
-                x,
-                w,
-                rows: (rows, m.min(rows + ITEM_ROWS)),
-                panels: (panels, n_panels.min(panels + item_panels)),
-                y,
-                after,
-            });
+            let (row, panel) = (i / items_across * ITEM_ROWS, i % items_across * item_panels);
+            let rows = row..m.min(row + ITEM_ROWS);
+            work(rows, panel..n_panels.min(panel + item_panels), y);
         };
         let n_items = items_across * m.div_ceil(ITEM_ROWS);
         if m * w.n_in * w.n_out < INLINE_MULTIPLICATIONS {
@@ -201,19 +246,20 @@ const ALIASING: usize = 256;
 
 /// What is done with a chain's result.
 #[derive(Clone, Copy)]
-enum After<'a> {
+pub(crate) enum After<'a> {
     Nothing,
     /// `[n_out]`
     Bias(&'a [f32]),
     Residual,
 }
 
-/// Some rows times some panels, each range a start and an end.
+/// Some rows times some panels.
 struct Product<'a> {
     x: Rows<'a>,
     w: &'a PackedLinear,
-    rows: (usize, usize),
-    panels: (usize, usize),
+    packed: &'a [f32],
+    rows: Range<usize>,
+    columns: Range<usize>,
     y: Shared<'a, f32>,
     after: After<'a>,
 }
@@ -221,24 +267,24 @@ struct Product<'a> {
 impl Kernel for Product<'_> {
     #[inline(always)]
     fn run<L: Lanes>(self) {
-        let Panels::F32(packed) = &self.w.panels;
         let panel_len = self.w.n_in * PANEL;
         let columns = Columns {
-            data: &packed.as_slice()[self.panels.0 * panel_len..self.panels.1 * panel_len],
+            data: &self.packed[self.columns.start * panel_len..self.columns.end * panel_len],
             step: PANEL,
             pair_stride: panel_len,
         };
-        let first_column = self.panels.0 * PANEL;
-        let n_columns = (self.panels.1 * PANEL).min(self.w.n_out) - first_column;
+        let first_column = self.columns.start * PANEL;
+        let n_columns = (self.columns.end * PANEL).min(self.w.n_out) - first_column;
         let extent = Extent {
-            rows: self.rows.1 - self.rows.0,
+            rows: self.rows.len(),
             inner: self.w.n_in,
             vectors: n_columns.div_ceil(LANES),
         };
-        let x = Rows { data: &self.x.data[self.rows.0 * self.x.stride..], stride: self.x.stride };
+        let x =
+            Rows { data: &self.x.data[self.rows.start * self.x.stride..], stride: self.x.stride };
         let mut out = Output {
             y: self.y,
-            first_row: self.rows.0,
+            first_row: self.rows.start,
             first_column,
             n_out: self.w.n_out,
             after: self.after,
@@ -248,7 +294,7 @@ impl Kernel for Product<'_> {
 }
 
 /// Puts results into `y`, `[m, n_out]`.
-struct Output<'a> {
+pub(crate) struct Output<'a> {
     y: Shared<'a, f32>,
     first_row: usize,
     first_column: usize,
@@ -257,6 +303,11 @@ struct Output<'a> {
 }
 
 impl Output<'_> {
+    /// Columns of a row.
+    pub(crate) fn n_out(&self) -> usize {
+        self.n_out
+    }
+
     #[inline(always)]
     fn apply<L: Lanes>(&self, value: L, column: usize, to: &mut [f32; LANES]) {
         match self.after {

@@ -5,6 +5,7 @@
 //! | `dispatch` | [`Cpu`]: instruction set and threads; where a kernel enters the instruction set |
 //! | `lanes` | sixteen lanes, an implementation for each instruction set |
 //! | `tile` | the one inner loop of all matrix products |
+//! | `quantised`, `inputs` | weights in four and eight bits, and what they are multiplied with |
 //! | `linear`, `attention`, `elementwise`, `kv` | the operations, methods of [`Cpu`] |
 //! | `threads`, `shared`, `buffer` | work on several threads, memory for it |
 //!
@@ -21,9 +22,11 @@ mod attention;
 mod buffer;
 mod dispatch;
 mod elementwise;
+mod inputs;
 mod kv;
 mod lanes;
 mod linear;
+mod quantised;
 mod rotate;
 mod shared;
 mod threads;
@@ -33,5 +36,6 @@ pub use attention::{AttentionSegment, AttentionShape};
 pub use dispatch::{Cpu, Isa};
 pub use kv::{KvShape, KvSource, KvTarget};
 pub use linear::PackedLinear;
+pub use quantised::{Coding, WeightBlock};
 pub use rotate::HeadRows;
 pub use threads::Threads;

@@ -7,3 +7,4 @@ mod contract;
 mod golden_rope;
 mod invariance;
 mod moving;
+mod quantised;

@@ -19,7 +19,7 @@ use super::{LANES, Lanes};
 
 /// Lanes 0 to 7 and 8 to 15.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2(__m256, __m256);
+pub(crate) struct Avx2(pub(super) __m256, pub(super) __m256);
 
 /// Wraps an intrinsic that needs nothing but the instruction set.
 macro_rules! avx2 {

@@ -19,7 +19,7 @@ use super::{LANES, Lanes};
 
 /// Sixteen values in one register.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512(__m512);
+pub(crate) struct Avx512(pub(super) __m512);
 
 /// Wraps an intrinsic that needs nothing but the instruction set.
 macro_rules! avx512 {

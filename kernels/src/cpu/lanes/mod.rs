@@ -14,13 +14,17 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod dots;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx512::Avx512;
-pub(crate) use portable::Portable;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use dots::{Avx2Dots, Avx512Dots};
+pub(crate) use dots::{DOT_BYTES, Dots, PortableDots};
+pub(crate) use portable::{Portable, f16_from_f32, f32_from_f16};
 
 /// Number of lanes, whatever the width of the machine's registers.
 pub(crate) const LANES: usize = 16;

@@ -75,7 +75,8 @@ fn a_run_as_json() {
     let first = ask(&[]);
     assert_eq!(first["activations"][0]["name"], "deploy-rollback");
     assert_eq!(first["activations"][0]["block"], "compiled");
-    assert_eq!(first["full_prefill"]["estimated"], true);
+    assert_eq!(first["activations"][0]["exact"], true);
+    assert_eq!(first["full_prefill"]["estimated"], false, "the first use is a full prefill");
     let second = ask(&["--compare"]);
     assert_eq!(second["activations"][0]["block"], "disk");
     assert_eq!(second["full_prefill"]["estimated"], false);
@@ -138,8 +139,13 @@ fn a_run_prints_the_answer_on_stdout_and_the_report_on_stderr() {
     let printed = ask(&[]);
     assert_eq!(printed.code, Some(0), "{}", printed.all());
     assert!(!printed.stdout.trim().is_empty());
-    for part in ["skill     tea: ", "compiled now", "grafted", "estimated", "mode      graft"] {
+    for part in ["skill     tea: ", "none yet: ", "kept as a block", "mode      graft"] {
         assert!(printed.stderr.contains(part), "`{part}` in {}", printed.stderr);
+    }
+    let again = ask(&[]);
+    assert_eq!(again.stdout, printed.stdout);
+    for part in ["from disk", "grafted", "prefix anchor, exact here", "estimated"] {
+        assert!(again.stderr.contains(part), "`{part}` in {}", again.stderr);
     }
     assert!(ask(&["--compare"]).stderr.contains("(measured)"));
     let quiet = ask(&["--quiet"]);
