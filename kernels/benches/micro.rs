@@ -11,8 +11,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use skillgraft_kernels::{
-    AttentionSegment, AttentionShape, Cpu, Isa, KvShape, KvSource, KvTarget, PackedLinear,
-    RopeTable, Threads,
+    AttentionSegment, AttentionShape, Coding, Cpu, Isa, KvShape, KvSource, KvTarget, PackedLinear,
+    RopeTable, Threads, WeightBlock,
 };
 use skillgraft_kv::{KvBuffer, KvDtype, PositionDelta, RopePairing, RopeScaling, RopeSpec};
 
@@ -114,6 +114,38 @@ fn linear(bench: &Bench, cpu: &Cpu, m: usize, k: usize, n: usize) {
     }
 }
 
+/// Weights in few bits; operations are counted as those of `f32`.
+fn quantised(bench: &Bench, cpu: &Cpu, coding: Coding, m: usize, k: usize, n: usize) {
+    let bits = match coding {
+        Coding::FourBits { .. } => "4 bits",
+        Coding::FourBitsOffset => "4 bits offset",
+        Coding::EightBits { .. } => "8 bits",
+        Coding::EightBitsOffset => "8 bits offset",
+    };
+    let vnni = if cpu.has_vnni() { " vnni" } else { "" };
+    let name = format!("linear {bits} {}{vnni} {m}x{k}x{n}", cpu.isa().name());
+    if !bench.wants(&name) {
+        return;
+    }
+    let packed = PackedLinear::from_blocks(cpu, n, k, coding, |i, blocks| {
+        for (at, block) in blocks.iter_mut().enumerate() {
+            let code = |j: usize| ((i * 7 + at * 13 + j * 5) % 16) as u8;
+            *block = WeightBlock { codes: std::array::from_fn(code), scale: 0.01, offset: -0.1 };
+        }
+    });
+    let x = values(m * k, 2.0);
+    let mut y = vec![0.0; m * n];
+    bench.run(&name, (2 * m * k * n) as f64, "OP", || {
+        cpu.linear(&x, &packed, None, &mut y);
+    });
+    if m == 1 {
+        let bytes = packed.bytes() as f64;
+        bench.run(&format!("{name} weights"), bytes, "B", || {
+            cpu.linear(&x, &packed, None, &mut y);
+        });
+    }
+}
+
 fn attention(bench: &Bench, cpu: &Cpu, dtype: KvDtype, n_rows: usize, n_tokens: usize) {
     let name = format!("attention {} {dtype} {n_rows} over {n_tokens}", cpu.isa().name());
     if !bench.wants(&name) {
@@ -189,6 +221,18 @@ fn main() {
     read_bandwidth(&bench);
     for isa in Isa::available() {
         let cpu = Cpu::new(isa, Threads::new(1));
+        for coding in
+            [Coding::FourBits { zero: 8 }, Coding::FourBitsOffset, Coding::EightBits { zero: 128 }]
+        {
+            for (k, n) in [(576, 3072), (1536, 576), (576, 576)] {
+                for m in [1, 2, 4, 6, 41, 512] {
+                    if !(bench.quick && m > 6) {
+                        quantised(&bench, &cpu, coding, m, k, n);
+                    }
+                }
+            }
+            quantised(&bench, &cpu, coding, 1, 576, if bench.quick { 1000 } else { 49152 });
+        }
         for (k, n) in [(576, 1536), (1536, 576), (576, 576), (576, 960)] {
             for m in [1, 2, 3, 4, 8, 12, 16, 64, 256] {
                 if bench.quick && m > 16 {

@@ -308,41 +308,56 @@ impl QuantisedProduct<'_> {
         let n_blocks = self.panels.n_blocks;
         let record_lines = self.panels.coding.lines();
         let zero = self.panels.coding.zero();
-        let panel_of = |c: usize| {
+        let rows: [RowBlocks<'_>; R] =
+            std::array::from_fn(|r| RowBlocks::new(self.inputs, row + r, n_blocks));
+        let columns: [(&[Line], usize); C] = std::array::from_fn(|c| {
             let start = (vector + c) / VECTORS * n_blocks * record_lines;
-            &self.panels.lines[start..start + n_blocks * record_lines]
-        };
-        let row_of = |r: usize| (row + r) * n_blocks;
-        let words: [&[i32]; R] = std::array::from_fn(|r| {
-            &self.inputs.words[row_of(r) * BLOCK_WORDS..][..n_blocks * BLOCK_WORDS]
+            (&self.panels.lines[start..start + n_blocks * record_lines], (vector + c) % VECTORS)
         });
-        let scales: [&[f32]; R] =
-            std::array::from_fn(|r| &self.inputs.scales[row_of(r)..][..n_blocks]);
-        let sums_of: [&[i32]; R] =
-            std::array::from_fn(|r| &self.inputs.sums[row_of(r)..][..n_blocks]);
-        let panels: [&[Line]; C] = std::array::from_fn(panel_of);
         let mut sums = [[D::Lanes::splat(0.0); C]; R];
         for block in 0..n_blocks {
-            let words: [&[i32; BLOCK_WORDS]; R] =
-                std::array::from_fn(|r| &words[r].as_chunks::<BLOCK_WORDS>().0[block]);
-            for c in 0..C {
-                let record = &panels[c][block * record_lines..][..record_lines];
-                let of_panel = (vector + c) % VECTORS;
-                if R <= 3 {
+            let mut records = columns;
+            for (record, _) in &mut records {
+                *record = &record[block * record_lines..(block + 1) * record_lines];
+            }
+            if R <= 3 {
+                for (record, of_panel) in records {
                     prefetch::<D>(record, of_panel);
                 }
-                let mut dots: [D; R] = std::array::from_fn(|r| {
-                    D::splat(if OFFSET { 0 } else { -zero * sums_of[r][block] })
-                });
-                dot_block::<D, WIDE, R>(record, OFFSET, of_panel, &words, &mut dots);
-                let scale = D::Lanes::load_f16(record[0].numbers(of_panel));
+            }
+            let words: [&[i32; BLOCK_WORDS]; R] = std::array::from_fn(|r| &rows[r].words[block]);
+            let mut dots = [[D::splat(0); C]; R];
+            if !OFFSET {
                 for r in 0..R {
-                    let factor = scale.mul(D::Lanes::splat(scales[r][block]));
-                    sums[r][c] = dots[r].to_lanes().fma(factor, sums[r][c]);
-                    if OFFSET {
-                        let offset = D::Lanes::load_f16(record[1].numbers(of_panel));
-                        let total = scales[r][block] * sums_of[r][block] as f32;
-                        sums[r][c] = offset.fma(D::Lanes::splat(total), sums[r][c]);
+                    dots[r] = [D::splat(-zero * rows[r].sums[block]); C];
+                }
+            }
+            if WIDE {
+                dot_wide::<D, OFFSET, R, C>(&records, &words, &mut dots);
+            } else {
+                dot_nibbles::<D, OFFSET, R, C>(&records, &words, &mut dots);
+            }
+            let mut scales = [D::Lanes::splat(0.0); C];
+            for c in 0..C {
+                let (record, of_panel) = records[c];
+                scales[c] = D::Lanes::load_f16(record[0].numbers(of_panel));
+            }
+            for r in 0..R {
+                let of_row = D::Lanes::splat(rows[r].scales[block]);
+                for c in 0..C {
+                    sums[r][c] = dots[r][c].to_lanes().fma(scales[c].mul(of_row), sums[r][c]);
+                }
+            }
+            if OFFSET {
+                let mut offsets = [D::Lanes::splat(0.0); C];
+                for c in 0..C {
+                    let (record, of_panel) = records[c];
+                    offsets[c] = D::Lanes::load_f16(record[1].numbers(of_panel));
+                }
+                for r in 0..R {
+                    let total = rows[r].scales[block] * rows[r].sums[block] as f32;
+                    for c in 0..C {
+                        sums[r][c] = offsets[c].fma(D::Lanes::splat(total), sums[r][c]);
                     }
                 }
             }
@@ -358,32 +373,68 @@ impl QuantisedProduct<'_> {
     }
 }
 
-/// Adds the products of a block: `R` rows times one vector of columns.
+/// One row of inputs, block by block.
+#[derive(Clone, Copy)]
+struct RowBlocks<'a> {
+    words: &'a [[i32; BLOCK_WORDS]],
+    scales: &'a [f32],
+    sums: &'a [i32],
+}
+
+impl<'a> RowBlocks<'a> {
+    #[inline(always)]
+    fn new(inputs: &'a Inputs, row: usize, n_blocks: usize) -> Self {
+        let (start, end) = (row * n_blocks, (row + 1) * n_blocks);
+        RowBlocks {
+            words: &inputs.words.as_chunks().0[start..end],
+            scales: &inputs.scales[start..end],
+            sums: &inputs.sums[start..end],
+        }
+    }
+}
+
+/// Adds the products of a block in eight bits: `R` rows times `C` vectors.
 #[inline(always)]
-fn dot_block<D: Dots, const WIDE: bool, const R: usize>(
-    record: &[Line],
-    has_offset: bool,
-    vector: usize,
+fn dot_wide<D: Dots, const OFFSET: bool, const R: usize, const C: usize>(
+    records: &[(&[Line], usize); C],
     words: &[&[i32; BLOCK_WORDS]; R],
-    dots: &mut [D; R],
+    dots: &mut [[D; C]; R],
 ) {
-    let codes = &record[if has_offset { 2 } else { 1 }..];
-    if WIDE {
-        let codes = &codes[vector * GROUPS..][..GROUPS];
-        for (group, line) in codes.iter().enumerate() {
-            let weights = D::load(line.bytes());
-            for (dot, words) in dots.iter_mut().zip(words) {
-                *dot = dot.dot(weights, words[group]);
+    let codes: [&[Line]; C] = std::array::from_fn(|c| {
+        let (record, vector) = records[c];
+        &record[if OFFSET { 2 } else { 1 } + vector * GROUPS..][..GROUPS]
+    });
+    for group in 0..GROUPS {
+        for c in 0..C {
+            let weights = D::load(codes[c][group].bytes());
+            for r in 0..R {
+                dots[r][c] = dots[r][c].dot(weights, words[r][group]);
             }
         }
-    } else {
-        let codes = &codes[vector * GROUPS / 2..][..GROUPS / 2];
-        for (pair, line) in codes.iter().enumerate() {
-            let both = D::load(line.bytes());
+    }
+}
+
+/// Adds the products of a block in four bits: `R` rows times `C` vectors.
+#[inline(always)]
+fn dot_nibbles<D: Dots, const OFFSET: bool, const R: usize, const C: usize>(
+    records: &[(&[Line], usize); C],
+    words: &[&[i32; BLOCK_WORDS]; R],
+    dots: &mut [[D; C]; R],
+) {
+    const PAIRS: usize = GROUPS / 2;
+    let codes: [&[Line]; C] = std::array::from_fn(|c| {
+        let (record, vector) = records[c];
+        &record[if OFFSET { 2 } else { 1 } + vector * PAIRS..][..PAIRS]
+    });
+    for pair in 0..PAIRS {
+        for c in 0..C {
+            let both = D::load(codes[c][pair].bytes());
             let (low, high) = (D::low_nibbles(both), D::high_nibbles(both));
-            for (dot, words) in dots.iter_mut().zip(words) {
-                *dot = dot.dot_nibbles(low, words[2 * pair]);
-                *dot = dot.dot_nibbles(high, words[2 * pair + 1]);
+            for r in 0..R {
+                dots[r][c] = dots[r][c].dot_nibbles(low, words[r][2 * pair]);
+            }
+            for r in 0..R {
+                dots[r][c] = dots[r][c].dot_nibbles(high, words[r][2 * pair + 1]);
             }
         }
     }
