@@ -108,7 +108,8 @@ impl Settings {
             None => ModelChoice::default(),
         };
         let n_threads = variable("SKILLGRAFT_THREADS").map(|value| parse_threads(&value));
-        let backend = BackendOptions { n_threads: n_threads.transpose()? };
+        let backend =
+            BackendOptions { n_threads: n_threads.transpose()?, ..BackendOptions::default() };
         let options = ModelOptions { backend, ..ModelOptions::default() };
         Ok(Settings { cache_dir, skills, model, options, stop: StopFlag::default() })
     }

@@ -269,9 +269,35 @@ fn a_block_behind_its_own_prefix_is_exact_on_the_real_model() {
 fn f16_storage_costs_next_to_nothing() {
     let case = Graft::load();
     let (_, reference) = case.full(&model::with_f32_kv());
-    let shipped = model::as_shipped();
+    let shipped = model::with_f16_kv();
     assert_eq!(shipped.kv_geometry().dtype, KvDtype::F16);
     let (_, stored) = case.full(&shipped);
     let kl = kl(&reference, &stored);
     assert!(kl < 1e-5, "KL {kl}");
+}
+
+#[test]
+fn inputs_in_bytes_cost_little() {
+    let (strict, shipped) = (model::with_f16_kv(), model::as_shipped());
+    let (mut sum, mut worst, mut n_same, mut n) = (0.0, 0.0_f64, 0, 0);
+    for prompt in list(&json("prompts.json")) {
+        let ids =
+            [model::token_ids(&prompt["ids"]), model::token_ids(&prompt["greedy32_ids"])].concat();
+        let score = |model: &Arc<Model>| {
+            Session::new(Arc::clone(model)).score(&ids, "prompt").expect("it fits")
+        };
+        let (expected, found) = (score(&strict), score(&shipped));
+        let vocab_size = strict.spec().vocab_size;
+        let rows = expected.chunks_exact(vocab_size).zip(found.chunks_exact(vocab_size));
+        for (expected, found) in rows.skip(ids.len() - 32) {
+            let kl = kl(expected, found);
+            sum += kl;
+            worst = worst.max(kl);
+            n_same += usize::from(arg_max(expected) == arg_max(found));
+            n += 1;
+        }
+    }
+    let mean = sum / f64::from(n);
+    println!("KL mean {mean:.5}, worst {worst:.4}, same first choice {n_same} of {n}");
+    assert!(mean < 0.01 && n_same * 100 >= 96 * n as usize, "{mean} {worst} {n_same} of {n}");
 }

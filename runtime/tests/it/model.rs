@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use skillgraft::engine::{Model, ModelOptions};
+use skillgraft::engine::{BackendOptions, Model, ModelOptions};
 use skillgraft::kv::{KvDtype, TokenId};
 use skillgraft::models::{DEFAULT_MODEL_ID, ModelStore};
 use skillgraft::{Settings, StopFlag};
@@ -26,21 +26,28 @@ pub(crate) fn file() -> PathBuf {
     .clone()
 }
 
-fn load(kv_dtype: KvDtype) -> Arc<Model> {
-    let options = ModelOptions { kv_dtype, ..ModelOptions::default() };
+fn load(kv_dtype: KvDtype, strict_f32: bool) -> Arc<Model> {
+    let backend = BackendOptions { strict_f32, ..BackendOptions::default() };
+    let options = ModelOptions { kv_dtype, backend, ..ModelOptions::default() };
     Model::load(&file(), &options).expect("the default model loads")
 }
 
-/// With a KV cache of f32: for comparing numbers.
+/// In f32 throughout, the KV cache too: for comparing numbers.
 pub(crate) fn with_f32_kv() -> Arc<Model> {
     static MODEL: OnceLock<Arc<Model>> = OnceLock::new();
-    Arc::clone(MODEL.get_or_init(|| load(KvDtype::F32)))
+    Arc::clone(MODEL.get_or_init(|| load(KvDtype::F32, true)))
+}
+
+/// In f32, but for the KV cache.
+pub(crate) fn with_f16_kv() -> Arc<Model> {
+    static MODEL: OnceLock<Arc<Model>> = OnceLock::new();
+    Arc::clone(MODEL.get_or_init(|| load(KvDtype::F16, true)))
 }
 
 /// As users have it.
 pub(crate) fn as_shipped() -> Arc<Model> {
     static MODEL: OnceLock<Arc<Model>> = OnceLock::new();
-    Arc::clone(MODEL.get_or_init(|| load(KvDtype::F16)))
+    Arc::clone(MODEL.get_or_init(|| load(KvDtype::F16, false)))
 }
 
 /// A list of token ids from JSON.

@@ -53,6 +53,11 @@ pub(crate) struct ModelArgs {
     /// CPU threads [default: as many as the process may use].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
+
+    /// Unpack the weights and compute in 32-bit floats throughout: slower, and more
+    /// memory.
+    #[arg(long)]
+    strict_f32: bool,
 }
 
 impl Common {
@@ -99,6 +104,7 @@ impl ModelArgs {
         if let Some(n) = self.threads {
             settings.options.backend.n_threads = Some(n.into());
         }
+        settings.options.backend.strict_f32 = self.strict_f32;
         settings.stop = stop.clone();
         Ok(settings)
     }

@@ -1,8 +1,8 @@
 //! The CPU backend: plain buffers and our own kernels.
 
 use skillgraft_kernels::{
-    AttentionSegment, AttentionShape, Cpu, HeadRows, Isa, KvShape, KvSource, KvTarget,
-    PackedLinear, Threads,
+    AttentionSegment, AttentionShape, Coding, Cpu, HeadRows, Isa, KvShape, KvSource, KvTarget,
+    PackedLinear, Threads, WeightBlock,
 };
 use skillgraft_kv::{KvBuffer, KvGeometry, KvView, TokenId};
 
@@ -13,6 +13,8 @@ use crate::cache::{CacheSegment, Storage};
 #[derive(Debug)]
 pub struct CpuBackend {
     cpu: Cpu,
+    /// Whether everything is computed in `f32`.
+    is_strict: bool,
 }
 
 /// Activations, `[n_rows, width]`.
@@ -63,11 +65,12 @@ impl Backend for CpuBackend {
 
     fn new(options: &BackendOptions) -> Self {
         let threads = options.n_threads.map_or_else(Threads::available, Threads::new);
-        CpuBackend { cpu: Cpu::new(Isa::detect(), threads) }
+        CpuBackend { cpu: Cpu::new(Isa::detect(), threads), is_strict: options.strict_f32 }
     }
 
     fn arithmetic(&self) -> String {
-        format!("cpu {} f32", self.cpu.isa().name())
+        let kind = if self.is_strict { "f32" } else { "i8" };
+        format!("cpu {} {kind}", self.cpu.isa().name())
     }
 
     fn pack_linear(
@@ -77,6 +80,20 @@ impl Backend for CpuBackend {
         fill: &(dyn Fn(usize, &mut [f32]) + Sync),
     ) -> PackedLinear {
         PackedLinear::from_rows(&self.cpu, n_out, n_in, fill)
+    }
+
+    fn takes_blocks(&self) -> bool {
+        !self.is_strict
+    }
+
+    fn pack_blocks(
+        &self,
+        n_out: usize,
+        n_in: usize,
+        coding: Coding,
+        fill: &(dyn Fn(usize, &mut [WeightBlock]) + Sync),
+    ) -> PackedLinear {
+        PackedLinear::from_blocks(&self.cpu, n_out, n_in, coding, fill)
     }
 
     fn pack_norm(&self, values: Vec<f32>) -> Vec<f32> {

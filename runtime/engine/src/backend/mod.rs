@@ -9,7 +9,7 @@ mod cpu;
 
 use std::fmt;
 
-use skillgraft_kernels::{Angles, QueryFrames};
+use skillgraft_kernels::{Angles, Coding, QueryFrames, WeightBlock};
 use skillgraft_kv::{KvBuffer, KvGeometry, LayerIdx, TokenId};
 
 pub use cpu::{CpuBackend, CpuPage};
@@ -41,6 +41,20 @@ pub trait Backend: Send + Sync + Sized + fmt::Debug + 'static {
         n_out: usize,
         n_in: usize,
         fill: &(dyn Fn(usize, &mut [f32]) + Sync),
+    ) -> Self::Linear;
+
+    /// Whether it multiplies with quantised weights as they are.
+    fn takes_blocks(&self) -> bool;
+
+    /// Packs quantised weights `[n_out, n_in]`; `fill` writes the blocks of one
+    /// row, `[n_in / 32]`, and is called once a row, from several threads.
+    /// Called only where [`takes_blocks`](Self::takes_blocks).
+    fn pack_blocks(
+        &self,
+        n_out: usize,
+        n_in: usize,
+        coding: Coding,
+        fill: &(dyn Fn(usize, &mut [WeightBlock]) + Sync),
     ) -> Self::Linear;
 
     /// Takes the weights of a norm, `[width]`.
@@ -135,4 +149,7 @@ pub struct PageRead {
 pub struct BackendOptions {
     /// Threads; `None` takes as many as the process may use.
     pub n_threads: Option<usize>,
+    /// Unpack quantised weights and compute in `f32` throughout: the weights'
+    /// exact numbers, with four to eight times the memory.
+    pub strict_f32: bool,
 }

@@ -5,6 +5,7 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use candle_core::Device;
+use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::{Content, Value};
 
 use crate::error::EngineError;
@@ -64,9 +65,10 @@ impl GgufFile {
         self.str("general.architecture").ok_or_else(|| self.missing("general.architecture"))
     }
 
-    /// Elements of all tensors.
-    pub(crate) fn n_elements(&self) -> u64 {
-        self.content.tensor_infos.values().map(|info| info.shape.elem_count() as u64).sum()
+    /// Types of all tensors, with the elements of each.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = (GgmlDType, u64)> {
+        let infos = self.content.tensor_infos.values();
+        infos.map(|info| (info.ggml_dtype, info.shape.elem_count() as u64))
     }
 
     /// Whether the file holds a tensor.
@@ -89,12 +91,28 @@ impl GgufFile {
     ) -> Result<Vec<f32>, EngineError> {
         let values = self.dequantize(name)?;
         if values.len() != expected {
-            return Err(EngineError::UnsupportedModel(format!(
-                "tensor `{name}` has {} elements, the metadata asks for {expected}",
-                values.len()
-            )));
+            return Err(wrong_length(name, values.len(), expected));
         }
         Ok(values)
+    }
+
+    /// A tensor's type and its bytes as they lie in the file. Its length is
+    /// `expected` elements.
+    pub(crate) fn raw(
+        &self,
+        name: &str,
+        expected: usize,
+    ) -> Result<(GgmlDType, &[u8]), EngineError> {
+        let info = self.content.tensor_infos.get(name).ok_or_else(|| self.missing(name))?;
+        let n_elements = info.shape.elem_count();
+        if n_elements != expected {
+            return Err(wrong_length(name, n_elements, expected));
+        }
+        let dtype = info.ggml_dtype;
+        let start = (self.content.tensor_data_offset + info.offset) as usize;
+        let len = n_elements / dtype.block_size() * dtype.type_size();
+        // Opening the file has checked that every tensor lies inside it.
+        Ok((dtype, &self.bytes[start..start + len]))
     }
 
     /// A tensor as f32, row-major.
@@ -159,6 +177,12 @@ impl GgufFile {
     pub(crate) fn missing(&self, name: &str) -> EngineError {
         EngineError::NotGguf { path: self.path.clone(), reason: format!("`{name}` is missing") }
     }
+}
+
+fn wrong_length(name: &str, found: usize, expected: usize) -> EngineError {
+    EngineError::UnsupportedModel(format!(
+        "tensor `{name}` has {found} elements, the metadata asks for {expected}"
+    ))
 }
 
 /// What is wrong with a header that candle could not read.

@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use skillgraft_kernels::Coding;
 use skillgraft_kv::{KvDtype, KvGeometry, Relocatability, TokenId};
 
 use super::{Decoder, family_of};
 use crate::backend::{Backend, BackendOptions, CpuBackend};
 use crate::error::EngineError;
-use crate::load::GgufFile;
+use crate::load::{BlockFormat, GgufFile, is_float};
 use crate::text::{ChatTemplate, TextTokenizer};
 
 /// What a user may choose when a model is loaded.
@@ -60,9 +61,9 @@ impl<B: Backend> Model<B> {
         let file = GgufFile::read(path)?;
         let family = family_of(&file)?;
         let spec = family.spec(&file)?;
-        check_memory(&file)?;
-
         let backend = B::new(&options.backend);
+        check_memory(&file, backend.takes_blocks())?;
+
         let (decoder, text) = rayon::join(
             || Decoder::load(&file, family, spec, &backend),
             || load_text(&file).map(|text| (text, file.fingerprint())),
@@ -141,10 +142,21 @@ fn load_text(file: &GgufFile) -> Result<(TextTokenizer, ChatTemplate), EngineErr
     Ok((tokenizer, template))
 }
 
-/// Refuses a model whose unpacked weights would not fit, before they are
-/// unpacked and the system starts to kill processes.
-fn check_memory(file: &GgufFile) -> Result<(), EngineError> {
-    let needed_bytes = file.n_elements() * size_of::<f32>() as u64;
+/// Refuses a model whose packed weights would not fit, before they are packed
+/// and the system starts to kill processes.
+fn check_memory(file: &GgufFile, takes_blocks: bool) -> Result<(), EngineError> {
+    let bytes = |(dtype, n_elements): (_, u64)| {
+        let is_packed = takes_blocks && !is_float(dtype);
+        match BlockFormat::of(dtype).map(|format| format.coding) {
+            // Twenty bytes for 32 weights, scale and offset among them, or 36.
+            Some(Coding::FourBits { .. } | Coding::FourBitsOffset) if is_packed => {
+                n_elements * 20 / 32
+            }
+            _ if is_packed => n_elements * 36 / 32,
+            _ => n_elements * size_of::<f32>() as u64,
+        }
+    };
+    let needed_bytes = file.tensors().map(bytes).sum();
     match available_bytes() {
         Some(available_bytes) if needed_bytes > available_bytes => {
             Err(EngineError::TooLarge { needed_bytes, available_bytes })

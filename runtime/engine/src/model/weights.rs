@@ -1,12 +1,13 @@
 //! Weights from a file to a backend.
 
 use rayon::prelude::*;
+use skillgraft_kernels::{Coding, WeightBlock};
 
 use super::families::WeightNames;
 use super::spec::{DecoderSpec, QkRowOrder};
 use crate::backend::Backend;
 use crate::error::EngineError;
-use crate::load::GgufFile;
+use crate::load::{BLOCK, BlockFormat, GgufFile, is_float, widen};
 
 /// All weights of a decoder.
 pub(super) struct Weights<B: Backend> {
@@ -95,10 +96,7 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     fn linear(&self, name: &str, n_out: usize, n_in: usize) -> Result<B::Linear, EngineError> {
-        let values = self.file.dequantize_len(name, n_out * n_in)?;
-        Ok(self.backend.pack_linear(n_out, n_in, &|row, out| {
-            out.copy_from_slice(&values[row * n_in..][..n_in]);
-        }))
+        self.packed(&[(name.to_owned(), n_out)], n_in, &|row| row)
     }
 
     /// Several maps of the residual stream, each a tensor's name and its number
@@ -108,12 +106,29 @@ impl<B: Backend> Loader<'_, B> {
         tensors: &[(String, usize)],
         source: &(dyn Fn(usize) -> usize + Sync),
     ) -> Result<B::Linear, EngineError> {
-        let n_in = self.spec.hidden_dim;
+        self.packed(tensors, self.spec.hidden_dim, source)
+    }
+
+    fn packed(
+        &self,
+        tensors: &[(String, usize)],
+        n_in: usize,
+        source: &(dyn Fn(usize) -> usize + Sync),
+    ) -> Result<B::Linear, EngineError> {
+        let n_out = tensors.iter().map(|(_, n_rows)| n_rows).sum();
+        if self.backend.takes_blocks()
+            && n_in.is_multiple_of(BLOCK)
+            && let Some(rows) = QuantisedRows::read(self.file, tensors, n_in)?
+        {
+            return Ok(self.backend.pack_blocks(n_out, n_in, rows.coding, &|row, blocks| {
+                rows.fill(source(row), blocks);
+            }));
+        }
         let mut values = Vec::new();
         for (name, n_rows) in tensors {
             values.extend(self.file.dequantize_len(name, n_rows * n_in)?);
         }
-        Ok(self.backend.pack_linear(values.len() / n_in, n_in, &|row, out| {
+        Ok(self.backend.pack_linear(n_out, n_in, &|row, out| {
             out.copy_from_slice(&values[source(row) * n_in..][..n_in]);
         }))
     }
@@ -124,6 +139,91 @@ impl<B: Backend> Loader<'_, B> {
             QkRowOrder::AsIs => row,
             QkRowOrder::Interleaved => {
                 half_split_source(row, self.spec.head_dim, self.spec.rope.rotary_dim / 2)
+            }
+        }
+    }
+}
+
+/// Rows of quantised tensors, one below the other.
+struct QuantisedRows<'a> {
+    /// What all of them can be written in.
+    coding: Coding,
+    tensors: Vec<QuantisedTensor<'a>>,
+}
+
+struct QuantisedTensor<'a> {
+    n_rows: usize,
+    n_in: usize,
+    weights: Quantised<'a>,
+}
+
+enum Quantised<'a> {
+    /// As the file has them.
+    Blocks(BlockFormat, &'a [u8]),
+    /// Unpacked, to be rounded to eight bits.
+    Unpacked(Vec<f32>),
+}
+
+impl<'a> QuantisedRows<'a> {
+    /// `None` when a tensor is not quantised in the file: then none is here.
+    fn read(
+        file: &'a GgufFile,
+        tensors: &[(String, usize)],
+        n_in: usize,
+    ) -> Result<Option<Self>, EngineError> {
+        let mut found = Vec::new();
+        for (name, n_rows) in tensors {
+            let (dtype, bytes) = file.raw(name, n_rows * n_in)?;
+            if is_float(dtype) {
+                return Ok(None);
+            }
+            let weights = match BlockFormat::of(dtype) {
+                Some(format) => Quantised::Blocks(format, bytes),
+                None => Quantised::Unpacked(file.dequantize_len(name, n_rows * n_in)?),
+            };
+            found.push(QuantisedTensor { n_rows: *n_rows, n_in, weights });
+        }
+        let coding = found[0].coding();
+        let is_one = found.iter().all(|tensor| tensor.coding() == coding);
+        let coding = if is_one { coding } else { Coding::EightBitsOffset };
+        Ok(Some(QuantisedRows { coding, tensors: found }))
+    }
+
+    fn fill(&self, mut row: usize, blocks: &mut [WeightBlock]) {
+        for tensor in &self.tensors {
+            if row >= tensor.n_rows {
+                row -= tensor.n_rows;
+                continue;
+            }
+            tensor.fill(row, blocks);
+            if tensor.coding() != self.coding {
+                widen(tensor.coding(), blocks);
+            }
+            return;
+        }
+        unreachable!("the rows of all tensors are those of the whole")
+    }
+}
+
+impl QuantisedTensor<'_> {
+    fn coding(&self) -> Coding {
+        match &self.weights {
+            Quantised::Blocks(format, _) => format.coding,
+            Quantised::Unpacked(_) => WeightBlock::ROUNDED,
+        }
+    }
+
+    fn fill(&self, row: usize, blocks: &mut [WeightBlock]) {
+        match &self.weights {
+            Quantised::Blocks(format, bytes) => {
+                let row_bytes = bytes.len() / self.n_rows;
+                format.read(&bytes[row * row_bytes..(row + 1) * row_bytes], blocks);
+            }
+            Quantised::Unpacked(values) => {
+                let values = values[row * self.n_in..(row + 1) * self.n_in].as_chunks().0;
+                for (block, weights) in blocks.iter_mut().zip(values) {
+                    *block = WeightBlock::rounded(weights);
+                }
             }
         }
     }
