@@ -15,7 +15,7 @@
 //! let settings = Settings::from_env()?.with_skills(["examples/skills"]);
 //! let runtime = Arc::new(Runtime::open(&settings, &mut |_| {})?);
 //! let mut conversation = runtime.conversation()?;
-//! let prompt = "How do I roll back a failed staging deploy?";
+//! let prompt = "What are the steps to roll back a failed staging deploy?";
 //! let report = conversation.run_turn(prompt, &TurnOptions::default(), &mut |event| {
 //!     if let TurnEvent::Text(text) = event {
 //!         print!("{text}");

@@ -96,41 +96,24 @@ impl Kernel for Quantise<'_> {
             let (low, high) = (L::load(chunk(x, 0)), L::load(chunk(x, LANES)));
             let zero = L::splat(0.0);
             let largest = low.max(zero.sub(low)).max(high.max(zero.sub(high)));
-            let largest = largest_of(largest);
+            let largest = largest.largest();
             let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
             // The sum's low bits are the nearest integer, ties to even. Two steps, so
             // that a machine without `fma` gives the same.
             let (factor, round) = (L::splat(inverse), L::splat(ROUND));
-            let mut rounded = [[0.0; LANES]; 2];
-            low.mul(factor).add(round).store(&mut rounded[0]);
-            high.mul(factor).add(round).store(&mut rounded[1]);
-            let mut bytes = [0_u8; BLOCK];
-            let mut sum = 0_i32;
-            for (byte, value) in bytes.iter_mut().zip(rounded.as_flattened()) {
-                let whole = value.to_bits().wrapping_sub(ROUND.to_bits());
-                sum = sum.wrapping_add(whole.cast_signed());
-                *byte = whole as u8;
-            }
+            let (low, high) = (low.mul(factor).add(round), high.mul(factor).add(round));
+            let mut bytes = [0; BLOCK];
+            let [first, second] = bytes.as_chunks_mut::<LANES>().0 else {
+                unreachable!("a block is two vectors")
+            };
+            low.bytes_of_rounded(first);
+            high.bytes_of_rounded(second);
             for (word, four) in words.iter_mut().zip(bytes.as_chunks::<4>().0) {
                 *word = i32::from_le_bytes(*four);
             }
+            let sum = low.sub(round).add(high.sub(round)).whole_sum();
             self.scales[i] = largest / 127.0;
-            self.sums[i] = sum;
+            self.sums[i] = sum as i32;
         }
     }
-}
-
-/// The largest of all lanes, none of them negative.
-#[inline(always)]
-fn largest_of<L: Lanes>(lanes: L) -> f32 {
-    let mut v = [0.0; LANES];
-    lanes.store(&mut v);
-    let mut half = LANES / 2;
-    while half > 0 {
-        for i in 0..half {
-            v[i] = if v[i] > v[i + half] { v[i] } else { v[i + half] };
-        }
-        half /= 2;
-    }
-    v[0]
 }

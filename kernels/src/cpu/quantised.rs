@@ -205,10 +205,20 @@ fn write(coding: Coding, record: &mut [Line], column: usize, block: &WeightBlock
     if coding.has_offset() {
         record[1].0[column] = f16_from_f32(block.offset);
     }
+    let (vector, start) = (column / LANES, 4 * (column % LANES));
     let codes = &mut record[coding.head_lines()..];
-    for (input, &code) in block.codes.iter().enumerate() {
-        let (line, byte, is_high) = place(coding, column, input);
-        codes[line].bytes_mut()[byte] |= if is_high { code << 4 } else { code };
+    let groups = block.codes.as_chunks::<4>().0;
+    if coding.is_wide() {
+        let lines = &mut codes[vector * GROUPS..][..GROUPS];
+        for (line, group) in lines.iter_mut().zip(groups) {
+            line.bytes_mut()[start..start + 4].copy_from_slice(group);
+        }
+    } else {
+        let lines = &mut codes[vector * GROUPS / 2..][..GROUPS / 2];
+        for (line, [low, high]) in lines.iter_mut().zip(groups.as_chunks::<2>().0) {
+            let both = std::array::from_fn::<u8, 4, _>(|i| low[i] | high[i] << 4);
+            line.bytes_mut()[start..start + 4].copy_from_slice(&both);
+        }
     }
 }
 

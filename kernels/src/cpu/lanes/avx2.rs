@@ -197,6 +197,37 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn bytes_of_rounded(self, to: &mut [u8; LANES]) {
+        let mut bits = [0.0; LANES];
+        self.store(&mut bits);
+        for (byte, lane) in to.iter_mut().zip(&bits) {
+            *byte = lane.to_bits() as u8;
+        }
+    }
+
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        let four = avx2!(_mm256_max_ps(self.0, self.1));
+        let mut lanes = [0.0_f32; HALF];
+        // SAFETY: the array is eight elements; the store needs no alignment.
+        unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), four) }
+        let pairs =
+            [0, 1, 2, 3].map(|i| if lanes[i] > lanes[i + 4] { lanes[i] } else { lanes[i + 4] });
+        pairs[0].max(pairs[1]).max(pairs[2].max(pairs[3]))
+    }
+
+    #[inline(always)]
+    fn whole_sum(self) -> f32 {
+        let sums = avx2!(_mm256_add_ps(self.0, self.1));
+        let mut lanes = [0.0_f32; HALF];
+        // SAFETY: the array is eight elements; the store needs no alignment.
+        unsafe { _mm256_storeu_ps(lanes.as_mut_ptr(), sums) }
+        (lanes[0] + lanes[1])
+            + (lanes[2] + lanes[3])
+            + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]))
+    }
+
+    #[inline(always)]
     fn prefetch<T>(data: &[T], offset: usize) {
         let address = data.as_ptr().wrapping_add(offset);
         avx2!(_mm_prefetch::<_MM_HINT_T0>(address.cast()));

@@ -7,11 +7,12 @@
 #![expect(clippy::cast_ptr_alignment, reason = "the loads and stores need no alignment")]
 
 use std::arch::x86_64::{
-    __m256i, __m512, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_loadu_ps, _mm_prefetch,
-    _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_castps_si512,
-    _mm512_castps128_ps512, _mm512_castsi512_ps, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_div_ps,
-    _mm512_fmadd_ps, _mm512_insertf32x4, _mm512_loadu_ps, _mm512_max_ps, _mm512_min_ps,
-    _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_ps, _mm512_slli_epi32,
+    __m128i, __m256i, __m512, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_loadu_ps, _mm_prefetch,
+    _mm_storeu_si128, _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps,
+    _mm512_castps_si512, _mm512_castps128_ps512, _mm512_castsi512_ps, _mm512_cvtepi32_epi8,
+    _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_div_ps, _mm512_fmadd_ps, _mm512_insertf32x4,
+    _mm512_loadu_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_reduce_add_ps,
+    _mm512_reduce_max_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_ps, _mm512_slli_epi32,
     _mm512_storeu_ps, _mm512_sub_ps, _mm512_unpackhi_ps, _mm512_unpacklo_ps,
 };
 
@@ -153,6 +154,23 @@ impl Lanes for Avx512 {
             out[first + 3] = Avx512(avx512!(_mm512_shuffle_ps::<0xee>(ab_high, cd_high)));
         }
         out
+    }
+
+    #[inline(always)]
+    fn bytes_of_rounded(self, to: &mut [u8; LANES]) {
+        let bytes = avx512!(_mm512_cvtepi32_epi8(_mm512_castps_si512(self.0)));
+        // SAFETY: `to` is 16 bytes; the store needs no alignment.
+        unsafe { _mm_storeu_si128(to.as_mut_ptr().cast::<__m128i>(), bytes) }
+    }
+
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        avx512!(_mm512_reduce_max_ps(self.0))
+    }
+
+    #[inline(always)]
+    fn whole_sum(self) -> f32 {
+        avx512!(_mm512_reduce_add_ps(self.0))
     }
 
     #[inline(always)]

@@ -60,6 +60,13 @@ pub(crate) trait Lanes: Copy {
     fn exp2_of_rounded(self) -> Self;
     /// Lane `j` of result `i` is element `i` of row `j`.
     fn transpose(rows: [&[f32; LANES]; LANES]) -> [Self; LANES];
+    /// The lowest byte of each lane `ROUND + n`: `n`, for -128 <= n <= 127.
+    fn bytes_of_rounded(self, to: &mut [u8; LANES]);
+    /// The largest of all lanes, none of them NaN.
+    fn largest(self) -> f32;
+    /// The sum of all lanes, which are whole numbers whose sums are exact in any
+    /// order.
+    fn whole_sum(self) -> f32;
     /// Asks for the cache line of `data[offset]`, which may lie past the end.
     fn prefetch<T>(data: &[T], offset: usize);
 }

@@ -113,6 +113,23 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn bytes_of_rounded(self, to: &mut [u8; LANES]) {
+        for (byte, lane) in to.iter_mut().zip(&self.0) {
+            *byte = lane.to_bits() as u8;
+        }
+    }
+
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        self.0[1..].iter().fold(self.0[0], |largest, &lane| largest.max(lane))
+    }
+
+    #[inline(always)]
+    fn whole_sum(self) -> f32 {
+        self.0.iter().sum()
+    }
+
+    #[inline(always)]
     fn prefetch<T>(_data: &[T], _offset: usize) {}
 }
 
