@@ -1,7 +1,8 @@
 //! The threads that share a kernel's work.
 //!
-//! Idle threads park, so a runtime that waits for its user costs nothing and
-//! machines that are shared are not slowed. The caller works too.
+//! Idle threads park after some microseconds, so a runtime that waits for its
+//! user costs nothing and machines that are shared are not slowed. The caller
+//! works too, and waits for no thread that has not begun.
 //!
 //! **Invariant:** which thread does an item, and when, changes no result:
 //! items write disjoint memory and read none that another writes.
@@ -11,14 +12,17 @@
 #![expect(unsafe_code, reason = "chunks of one slice are handed to several threads")]
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cpu::shared::Shared;
+
+mod pool;
+
+use pool::Pool;
 
 /// A set of threads. With one, everything runs on the caller's.
 pub struct Threads {
     /// All but the caller's; `None` when the caller's is the only one.
-    helpers: Option<rayon::ThreadPool>,
+    helpers: Option<Pool>,
     count: usize,
 }
 
@@ -30,11 +34,7 @@ impl Threads {
         if count <= 1 {
             return Threads { helpers: None, count: 1 };
         }
-        let helpers = rayon::ThreadPoolBuilder::new()
-            .num_threads(count - 1)
-            .thread_name(|i| format!("skillgraft-kernel-{i}"))
-            .build()
-            .ok();
+        let helpers = Pool::new(count - 1);
         let count = if helpers.is_some() { count } else { 1 };
         Threads { helpers, count }
     }
@@ -56,26 +56,10 @@ impl Threads {
     /// # Panics
     /// When a call does.
     pub fn for_each(&self, n_items: usize, work: impl Fn(usize) + Sync) {
-        let helpers = match &self.helpers {
-            Some(helpers) if n_items > 1 => helpers,
-            _ => return (0..n_items).for_each(work),
-        };
-        let next = AtomicUsize::new(0);
-        let drain = || {
-            loop {
-                let item = next.fetch_add(1, Ordering::Relaxed);
-                if item >= n_items {
-                    break;
-                }
-                work(item);
-            }
-        };
-        helpers.in_place_scope(|scope| {
-            for _ in 1..self.count.min(n_items) {
-                scope.spawn(|_| drain());
-            }
-            drain();
-        });
+        match &self.helpers {
+            Some(helpers) if n_items > 1 => helpers.run(n_items, &work),
+            _ => (0..n_items).for_each(work),
+        }
     }
 
     /// Cuts `data` into chunks of `chunk_len` elements, the last one shorter,
