@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use skillgraft_engine::{DecoderSpec, Model, Session, arg_max};
+use skillgraft_engine::{DecoderSpec, Session, arg_max};
 
 use super::{Lab, ms_since};
 use crate::error::Error;
@@ -69,10 +69,9 @@ pub(super) fn decode(
         }
     }
     let tok_s = 1e3 / median(&tpot_ms);
-    let weight_bytes = weight_bytes(model);
+    let weight_bytes = model.weight_bytes();
     let kv_bytes = model.kv_geometry().bytes(context);
-    let limit_tok_s =
-        weight_bytes.map(|weight_bytes| read_gb_s * 1e9 / (weight_bytes + kv_bytes) as f64);
+    let limit_tok_s = read_gb_s * 1e9 / (weight_bytes + kv_bytes) as f64;
     Ok(DecodeRate {
         context,
         tok_s,
@@ -80,10 +79,10 @@ pub(super) fn decode(
         tpot_min_ms: percentile(&tpot_ms, 0.0),
         tpot_p95_ms: percentile(&tpot_ms, 0.95),
         n: tpot_ms.len(),
-        weight_bytes,
+        weight_bytes: Some(weight_bytes),
         kv_bytes,
-        limit_tok_s,
-        limit_fraction: limit_tok_s.map(|limit| tok_s / limit),
+        limit_tok_s: Some(limit_tok_s),
+        limit_fraction: Some(tok_s / limit_tok_s),
     })
 }
 
@@ -104,13 +103,4 @@ impl Weights {
             head: spec.vocab_size * spec.hidden_dim,
         }
     }
-}
-
-/// Bytes of weights that a decoded token reads, where the backend's arithmetic
-/// says how wide a weight is.
-fn weight_bytes(model: &Model) -> Option<usize> {
-    use skillgraft_engine::Backend as _;
-    let weights = Weights::of(model.spec());
-    let is_f32 = model.backend().arithmetic().ends_with(" f32");
-    is_f32.then_some((weights.layers + weights.head) * size_of::<f32>())
 }

@@ -96,6 +96,10 @@ impl Backend for CpuBackend {
         PackedLinear::from_blocks(&self.cpu, n_out, n_in, coding, fill)
     }
 
+    fn linear_bytes(&self, weights: &PackedLinear) -> usize {
+        weights.bytes()
+    }
+
     fn pack_norm(&self, values: Vec<f32>) -> Vec<f32> {
         values
     }

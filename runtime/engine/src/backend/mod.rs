@@ -57,6 +57,9 @@ pub trait Backend: Send + Sync + Sized + fmt::Debug + 'static {
         fill: &(dyn Fn(usize, &mut [WeightBlock]) + Sync),
     ) -> Self::Linear;
 
+    /// Bytes of packed weights that a product reads.
+    fn linear_bytes(&self, weights: &Self::Linear) -> usize;
+
     /// Takes the weights of a norm, `[width]`.
     fn pack_norm(&self, values: Vec<f32>) -> Self::Norm;
 

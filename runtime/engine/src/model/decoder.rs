@@ -5,7 +5,7 @@ use skillgraft_kv::{LayerIdx, Position, TokenId};
 
 use super::families::Family;
 use super::spec::DecoderSpec;
-use super::weights::{self, Weights};
+use super::weights::{self, LayerWeights, Weights};
 use crate::backend::{AttentionSpec, Backend, Sequence};
 use crate::cache::SegmentedCache;
 use crate::error::EngineError;
@@ -56,6 +56,18 @@ impl<B: Backend> Decoder<B> {
     /// What the model is made of.
     pub fn spec(&self) -> &DecoderSpec {
         &self.spec
+    }
+
+    /// Bytes of packed weights that one token's products read.
+    pub fn weight_bytes(&self, backend: &B) -> usize {
+        let layer = |layer: &LayerWeights<B>| {
+            [&layer.attn_qkv, &layer.attn_output, &layer.ffn_gate_up, &layer.ffn_down]
+                .map(|weights| backend.linear_bytes(weights))
+                .iter()
+                .sum::<usize>()
+        };
+        let head = self.weights.output.as_ref().unwrap_or(&self.weights.token_embedding);
+        self.weights.layers.iter().map(layer).sum::<usize>() + backend.linear_bytes(head)
     }
 
     /// Runs the new tokens of all sequences through the model, appends their KV,

@@ -107,6 +107,12 @@ impl<B: Backend> Model<B> {
         self.fingerprint
     }
 
+    /// Bytes of packed weights that one token's products read: what decoding takes
+    /// from memory beside the KV.
+    pub fn weight_bytes(&self) -> usize {
+        self.decoder.weight_bytes(&self.backend)
+    }
+
     /// Shape and element type of its KV.
     pub fn kv_geometry(&self) -> KvGeometry {
         self.spec().kv_geometry(self.kv_dtype)
