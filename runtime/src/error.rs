@@ -77,6 +77,15 @@ pub enum Error {
         limit: usize,
     },
 
+    /// Blocks were checked, and some are not usable.
+    #[error("{n_bad} of {n_blocks} blocks are not usable")]
+    BadBlocks {
+        /// Those that are not.
+        n_bad: usize,
+        /// All of them.
+        n_blocks: usize,
+    },
+
     /// The prompt has no text.
     #[error("the prompt is empty")]
     EmptyPrompt,
@@ -119,6 +128,10 @@ impl Error {
             Error::PromptTooLong { .. } => {
                 Some("shorten the prompt, or use a model with a longer context".to_owned())
             }
+            Error::BadBlocks { .. } => Some(
+                "they are compiled again when they are needed; `skillgraft cache clear` removes all"
+                    .to_owned(),
+            ),
             Error::EmptyPrompt => Some("pass a question: `skillgraft run \"...\"`".to_owned()),
             Error::Interrupted => None,
         }
@@ -138,6 +151,7 @@ impl Error {
             | Error::PrefixTooLong { .. }
             | Error::SkillTooLong { .. }
             | Error::PromptTooLong { .. }
+            | Error::BadBlocks { .. }
             | Error::EmptyPrompt
             | Error::Interrupted => true,
         }

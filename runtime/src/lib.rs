@@ -43,6 +43,7 @@ mod salt;
 mod settings;
 mod snapshot;
 mod turn;
+mod usage;
 mod warm;
 mod watch;
 
@@ -59,5 +60,6 @@ pub use skillgraft_engine as engine;
 pub use skillgraft_kv as kv;
 pub use skillgraft_skills as skills;
 pub use skillgraft_store as store;
+pub use usage::{Savings, Usage, UsageLog};
 pub use warm::Warmed;
 pub use watch::{SkillEvent, SkillWatch};

@@ -15,10 +15,11 @@ use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::models::{ModelChoice, ModelStore, Progress};
 use crate::prompt::Prompts;
-use crate::report::{CatalogReport, PrefixReport};
+use crate::report::{CatalogReport, PrefixReport, TurnReport};
 use crate::salt;
 use crate::settings::{Settings, SkillSettings};
 use crate::snapshot::{Chooser, Snapshot};
+use crate::usage::UsageLog;
 use crate::warm::Background;
 
 /// A model, a block store and a catalog, shared by all conversations.
@@ -34,6 +35,7 @@ pub struct Runtime {
     /// Chooses instead of the search.
     chooser: Option<Chooser>,
     background: Background,
+    usage: Option<UsageLog>,
     salt: [u8; 16],
     notices: Vec<String>,
     load_ms: f64,
@@ -112,6 +114,7 @@ impl Runtime {
             catalog_share,
             chooser: None,
             background: Background::default(),
+            usage: cache_dir.map(UsageLog::of),
             salt,
             notices: problem.into_iter().collect(),
             load_ms: 0.0,
@@ -174,6 +177,13 @@ impl Runtime {
     /// Where the skills come from, and how they are looked for.
     pub(crate) fn folders(&self) -> (&[Root], &ScanOptions) {
         (&self.roots, &self.scan)
+    }
+
+    /// Counts what a turn has saved.
+    pub(crate) fn record_usage(&self, report: &TurnReport) {
+        if let Some(usage) = &self.usage {
+            usage.record(&report.activations);
+        }
     }
 
     pub(crate) fn background(&self) -> &Background {

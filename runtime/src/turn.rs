@@ -60,6 +60,7 @@ impl Conversation {
 
         let report = self.report(&chosen, &plan, activations, &decoded, ttft_ms, options);
         self.close(plan, &decoded)?;
+        runtime.record_usage(&report);
         Ok(report)
     }
 

@@ -40,6 +40,11 @@ enum Command {
     /// List, show, check, search and add skills.
     #[command(subcommand)]
     Skills(cmd::skills::Command),
+    /// Compile skills' blocks ahead of need.
+    Compile(cmd::compile::Args),
+    /// The compiled blocks, and what they have saved.
+    #[command(subcommand)]
+    Cache(cmd::cache::Command),
     /// Let a project's own skills be used.
     Trust(cmd::trust::Args),
     /// Fetch and list models.
@@ -63,6 +68,8 @@ fn main() -> ExitCode {
         Command::Run(args) => cmd::run::run(&args, &ui, &stop),
         Command::Chat(args) => cmd::chat::run(&args, &ui, &stop),
         Command::Skills(command) => cmd::skills::run(command, &ui, &stop),
+        Command::Compile(args) => cmd::compile::run(&args, &ui, &stop),
+        Command::Cache(command) => cmd::cache::run(&command, &ui),
         Command::Trust(args) => cmd::trust::run(&args, &ui),
         Command::Model(command) => cmd::model::run(command, &ui, &stop),
         Command::Bench(args) => cmd::bench::run(&args, &ui, &stop),

@@ -1,7 +1,9 @@
 //! One file per subcommand.
 
 pub(crate) mod bench;
+pub(crate) mod cache;
 pub(crate) mod chat;
+pub(crate) mod compile;
 pub(crate) mod fidelity;
 pub(crate) mod model;
 pub(crate) mod run;

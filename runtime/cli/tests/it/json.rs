@@ -181,3 +181,45 @@ fn a_chat_goes_on_after_a_mistake_and_ends_with_its_input() {
     assert_eq!(said.matches("activating tea").count(), 1, "{said}");
     assert_eq!(printed.stdout.lines().count(), 2, "{}", printed.stdout);
 }
+
+#[test]
+fn blocks_are_compiled_ahead_counted_checked_and_removed() {
+    let world = World::new();
+    world.share_models(models());
+    world.with_a_skill();
+    let skills = ["--skills", "skills", "--only", "--json"];
+    let with = |args: &[&str]| world.run(&[args, &skills].concat());
+    let compiled = checked(&with(&["compile", "--all"]), "compile.json");
+    assert_eq!((&compiled["name"], &compiled["status"]), (&"tea".into(), &"compiled".into()));
+    assert_eq!(checked(&with(&["compile", "tea"]), "compile.json")["status"], "present");
+    assert_eq!(with(&["compile", "teaa"]).code, Some(1));
+
+    let question = "How long do I steep the tea?";
+    let report = checked(&with(&["run", question, "--max-tokens", "1"]), "run.json");
+    let activation = &report["activations"][0];
+    assert_eq!((&activation["block"], &activation["anchor"]), (&"disk".into(), &"neutral".into()));
+    let cache = |command: &str| world.run(&["cache", command, "--json"]);
+    let stats = checked(&cache("stats"), "cache-stats.json");
+    assert_eq!(
+        (&stats["hits"], &stats["saved_tokens"]),
+        (&1.into(), &activation["grafted_tokens"])
+    );
+    assert_eq!(stats["skills"]["tea"]["hits"], 1);
+    // The prefix, and the skill behind both anchors.
+    assert_eq!(stats["blocks"], 3);
+    let listed = checked(&cache("list"), "cache-list.json");
+    assert_eq!(listed["bytes"], stats["bytes"]);
+    assert_eq!(checked(&cache("verify"), "cache-list.json"), listed);
+
+    let file =
+        world.path("cache/blocks").join(listed["blocks"][1]["file"].as_str().expect("a name"));
+    let mut bytes = std::fs::read(&file).expect("it is there");
+    *bytes.last_mut().expect("it has bytes") ^= 1;
+    std::fs::remove_file(&file).expect("it can be removed");
+    std::fs::write(&file, bytes).expect("it can be written");
+    let bad = cache("verify");
+    assert_eq!(bad.code, Some(1), "{}", bad.all());
+    assert_eq!(valid(&bad, "cache-list.json")["blocks"][1]["fault"], "damaged");
+    assert_eq!(checked(&cache("clear"), "cache-clear.json")["removed"], 3);
+    assert_eq!(checked(&cache("stats"), "cache-stats.json")["blocks"], 0);
+}
