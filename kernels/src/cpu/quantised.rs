@@ -372,9 +372,20 @@ impl QuantisedProduct<'_> {
                 }
             }
         }
+        self.finish(row, vector, &sums);
+    }
+
+    /// Puts the sums of a tile into the output, but for columns behind its end.
+    #[inline(always)]
+    fn finish<L: Lanes, const R: usize, const C: usize>(
+        &mut self,
+        row: usize,
+        vector: usize,
+        sums: &[[L; C]; R],
+    ) {
+        let first = self.columns.start * VECTORS;
         for (r, sums) in sums.iter().enumerate() {
             for (c, &sum) in sums.iter().enumerate() {
-                let first = self.columns.start * VECTORS;
                 if (vector + c) * LANES < self.out.n_out() {
                     self.out.finish(row + r - self.rows.start, vector + c - first, sum);
                 }
