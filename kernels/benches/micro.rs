@@ -11,8 +11,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use skillgraft_kernels::{
-    AttentionSegment, AttentionShape, Coding, Cpu, Isa, KvShape, KvSource, KvTarget, PackedLinear,
-    RopeTable, Threads, WeightBlock,
+    AttentionFactors, AttentionSegment, AttentionShape, Coding, Cpu, Isa, KvShape, KvSource,
+    KvTarget, PackedLinear, RopeTable, Threads, WeightBlock,
 };
 use skillgraft_kv::{KvBuffer, KvDtype, PositionDelta, RopePairing, RopeScaling, RopeSpec};
 
@@ -122,8 +122,12 @@ fn quantised(bench: &Bench, cpu: &Cpu, coding: Coding, m: usize, k: usize, n: us
         Coding::EightBits { .. } => "8 bits",
         Coding::EightBitsOffset => "8 bits offset",
     };
-    let vnni = if cpu.has_vnni() { " vnni" } else { "" };
-    let name = format!("linear {bits} {}{vnni} {m}x{k}x{n}", cpu.isa().name());
+    let how = match (cpu.has_tiles(), cpu.has_vnni()) {
+        (true, _) => " tiles",
+        (false, true) => " vnni",
+        (false, false) => "",
+    };
+    let name = format!("linear {bits} {}{how} {m}x{k}x{n}", cpu.isa().name());
     if !bench.wants(&name) {
         return;
     }
@@ -147,7 +151,8 @@ fn quantised(bench: &Bench, cpu: &Cpu, coding: Coding, m: usize, k: usize, n: us
 }
 
 fn attention(bench: &Bench, cpu: &Cpu, dtype: KvDtype, n_rows: usize, n_tokens: usize) {
-    let name = format!("attention {} {dtype} {n_rows} over {n_tokens}", cpu.isa().name());
+    let (isa, factors) = (cpu.isa().name(), cpu.attention_factors().name());
+    let name = format!("attention {isa} {factors} of {dtype} {n_rows} over {n_tokens}");
     if !bench.wants(&name) {
         return;
     }
@@ -231,6 +236,12 @@ fn main() {
                         quantised(&bench, &cpu, coding, m, k, n);
                     }
                 }
+                if cpu.has_tiles() {
+                    let plain = Cpu::new(isa, Threads::new(1)).without_tiles();
+                    for m in [8, 41, 512] {
+                        quantised(&bench, &plain, coding, m.min(long), k, n);
+                    }
+                }
             }
             quantised(&bench, &cpu, coding, 1, 576, if bench.quick { 1000 } else { 49152 });
         }
@@ -243,10 +254,15 @@ fn main() {
             }
         }
         linear(&bench, &cpu, 1, 576, if bench.quick { 1000 } else { 49152 });
-        for dtype in [KvDtype::F16, KvDtype::F32] {
-            attention(&bench, &cpu, dtype, 1, long * 65 / 102);
-            attention(&bench, &cpu, dtype, 4, long);
-            attention(&bench, &cpu, dtype, long / 8, long);
+        for factors in AttentionFactors::ALL {
+            let Some(cpu) = Cpu::new(isa, Threads::new(1)).with_attention(factors) else {
+                continue;
+            };
+            for dtype in [KvDtype::F16, KvDtype::F32] {
+                attention(&bench, &cpu, dtype, 1, long * 65 / 102);
+                attention(&bench, &cpu, dtype, 4, long);
+                attention(&bench, &cpu, dtype, long / 8, long);
+            }
         }
         relocate(&bench, &cpu, long);
         elementwise(&bench, &cpu);

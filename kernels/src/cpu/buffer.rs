@@ -29,7 +29,8 @@ impl AlignedBuffer {
     fn start(&self) -> usize {
         // An offset of `f32` to a 64-byte boundary always exists; were it not
         // found, slices would be right and slower.
-        self.data.as_ptr().align_offset(ALIGN_BYTES).min(ALIGN_ELEMENTS)
+        let spare = self.data.len() - self.len;
+        self.data.as_ptr().align_offset(ALIGN_BYTES).min(spare)
     }
 
     pub(crate) fn as_slice(&self) -> &[f32] {

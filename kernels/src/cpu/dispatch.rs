@@ -9,8 +9,13 @@
     expect(unsafe_code, reason = "entering a function that needs an instruction set")
 )]
 
-use crate::cpu::lanes::{self, Dots, Lanes};
+use crate::cpu::amx::Tiles;
+use crate::cpu::lanes::{self, Dots, Floats, Lanes, Operands};
+
+mod factors;
+
 use crate::cpu::threads::Threads;
+pub use factors::AttentionFactors;
 
 /// An instruction set that the kernels are built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -85,6 +90,12 @@ pub(crate) trait DotKernel {
     fn run<D: Dots>(self);
 }
 
+/// A kernel's body with matrix products, written for any [`Operands`]. As for
+/// [`Kernel`].
+pub(crate) trait ProductKernel {
+    fn run<L: Lanes, O: Operands<L>>(self, operands: O);
+}
+
 /// A processor as the kernels see it: an instruction set and some threads. The
 /// kernels are its methods.
 #[derive(Debug)]
@@ -93,6 +104,9 @@ pub struct Cpu {
     /// Whether there is an instruction for sums of products of bytes. What it
     /// gives is exact either way, so it is no instruction set of its own.
     has_vnni: bool,
+    factors: AttentionFactors,
+    /// Leave to multiply bytes in tile registers.
+    tiles: Option<Tiles>,
     threads: Threads,
 }
 
@@ -103,20 +117,60 @@ impl Cpu {
     /// When the machine lacks the instruction set.
     pub fn new(isa: Isa, threads: Threads) -> Self {
         assert!(isa.is_available(), "this machine has no {}", isa.name());
-        Cpu { isa, has_vnni: has_vnni(isa), threads }
+        let tiles = if isa == Isa::Avx512 { Tiles::detect() } else { None };
+        Cpu {
+            isa,
+            has_vnni: has_vnni(isa),
+            factors: AttentionFactors::fastest(isa),
+            tiles,
+            threads,
+        }
     }
 
     /// The same without the instructions for sums of products of bytes, as older
     /// machines are.
     #[must_use]
     pub fn without_vnni(self) -> Self {
-        Cpu { has_vnni: false, ..self }
+        Cpu { has_vnni: false, tiles: None, ..self }
     }
 
     /// Whether sums of products of bytes have an instruction (AVX-512 VNNI,
     /// AVX-VNNI).
     pub fn has_vnni(&self) -> bool {
         self.has_vnni
+    }
+
+    /// The same without products of bytes in tile registers.
+    #[must_use]
+    pub fn without_tiles(self) -> Self {
+        Cpu { tiles: None, ..self }
+    }
+
+    /// Whether bytes are multiplied in tile registers (AMX) where there are rows
+    /// enough.
+    pub fn has_tiles(&self) -> bool {
+        self.tiles.is_some()
+    }
+
+    /// The same with another kind of factors in attention; `None` where the
+    /// machine lacks it.
+    pub fn with_attention(self, factors: AttentionFactors) -> Option<Self> {
+        factors.is_available(self.isa).then_some(Cpu { factors, ..self })
+    }
+
+    /// The same with attention in `f32`.
+    #[must_use]
+    pub fn in_f32(self) -> Self {
+        Cpu { factors: AttentionFactors::F32, ..self }
+    }
+
+    /// What attention multiplies.
+    pub fn attention_factors(&self) -> AttentionFactors {
+        self.factors
+    }
+
+    pub(crate) fn tiles(&self) -> Option<Tiles> {
+        self.tiles
     }
 
     /// The fastest instruction set of this machine and all processors that this
@@ -153,6 +207,34 @@ impl Cpu {
 }
 
 impl Cpu {
+    /// Runs `kernel` on this thread.
+    #[inline]
+    pub(crate) fn run_product<K: ProductKernel>(&self, kernel: K) {
+        match (self.isa, self.factors) {
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, AttentionFactors::Bf16Tiles) => {
+                let tiles = Tiles::detect().expect("`new` or `with_attention` has found tiles");
+                let operands = lanes::Bf16Tiles::new(tiles);
+                // SAFETY: they have checked that the machine has all that it needs.
+                unsafe { product_avx512_bf16(kernel, operands) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `new` or `with_attention` has checked that the machine has both.
+            (Isa::Avx512, AttentionFactors::Bf16) => unsafe {
+                product_avx512_bf16(kernel, lanes::Bf16Pairs)
+            },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `new` has checked that the machine has the instruction set.
+            (Isa::Avx512, AttentionFactors::F32) => unsafe { product_avx512(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            (Isa::Avx2, _) => unsafe { product_avx2(kernel) },
+            #[cfg(not(target_arch = "x86_64"))]
+            (Isa::Avx512 | Isa::Avx2, _) => unreachable!("`new` refuses it on this machine"),
+            (Isa::Portable, _) => kernel.run::<lanes::Portable, Floats>(Floats),
+        }
+    }
+
     /// Runs `kernel` on this thread.
     #[inline]
     pub(crate) fn run_dots<K: DotKernel>(&self, kernel: K) {
@@ -224,4 +306,22 @@ fn run_avx512<K: Kernel>(kernel: K) {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn run_avx2<K: Kernel>(kernel: K) {
     kernel.run::<lanes::Avx2>();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+fn product_avx512_bf16<K: ProductKernel, O: Operands<lanes::Avx512>>(kernel: K, operands: O) {
+    kernel.run::<lanes::Avx512, O>(operands);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn product_avx512<K: ProductKernel>(kernel: K) {
+    kernel.run::<lanes::Avx512, Floats>(Floats);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn product_avx2<K: ProductKernel>(kernel: K) {
+    kernel.run::<lanes::Avx2, Floats>(Floats);
 }

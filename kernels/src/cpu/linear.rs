@@ -17,7 +17,7 @@ use std::ops::Range;
 use crate::cpu::buffer::{AlignedBuffer, with_scratch};
 use crate::cpu::dispatch::{Cpu, Kernel};
 use crate::cpu::inputs::with_inputs;
-use crate::cpu::lanes::{LANES, Lanes, chunk, chunk_mut, padded};
+use crate::cpu::lanes::{Floats, LANES, Lanes, chunk, chunk_mut, padded};
 use crate::cpu::quantised::{Coding, QuantisedPanels, QuantisedProduct, WeightBlock};
 use crate::cpu::shared::Shared;
 use crate::cpu::tile::{Columns, Extent, PANEL, Rows, Sink, product};
@@ -25,9 +25,10 @@ use crate::cpu::tile::{Columns, Extent, PANEL, Rows, Sink, product};
 /// Below this many multiplications, waking a thread costs more than it saves.
 const INLINE_MULTIPLICATIONS: usize = 1 << 17;
 
-/// Rows of one work item. Their inputs (at usual widths half a MiB) and one
-/// panel stay in a core's second-level cache together.
-const ITEM_ROWS: usize = 240;
+/// Rows of one work item: whole tiles, and as many as prefill takes at once.
+/// Their inputs (at usual widths half a MiB) and one panel stay in a core's
+/// second-level cache together.
+const ITEM_ROWS: usize = 256;
 
 /// Panels of one work item with few rows: what the widest tile reads at once.
 const ITEM_PANELS: usize = 4;
@@ -83,7 +84,8 @@ impl PackedLinear {
     /// its inputs in bytes, each block of 32 with a scale of its own.
     ///
     /// # Panics
-    /// When a dimension is 0, or `n_in` is no multiple of 32.
+    /// When a dimension is 0, `n_in` is no multiple of 32, or a code is more than
+    /// 127 above its coding's zero.
     pub fn from_blocks(
         cpu: &Cpu,
         n_out: usize,
@@ -176,14 +178,37 @@ impl Cpu {
         }
         match &w.panels {
             Panels::F32(packed) => self.linear_f32(x, m, w, packed.as_slice(), y, after),
-            Panels::Quantised(panels) => with_inputs(self, x, w.n_in, |inputs| {
-                self.each_item(m, w, y, |rows, columns, y| {
-                    let (first_row, first_column) = (rows.start, columns.start * PANEL);
-                    let out = Output { y, first_row, first_column, n_out: w.n_out, after };
-                    self.run_dots(QuantisedProduct { inputs, panels, rows, columns, out });
-                });
-            }),
+            Panels::Quantised(panels) => self.linear_quantised(x, m, w, panels, y, after),
         }
+    }
+
+    fn linear_quantised(
+        &self,
+        x: &[f32],
+        m: usize,
+        w: &PackedLinear,
+        panels: &QuantisedPanels,
+        y: &mut [f32],
+        after: After<'_>,
+    ) {
+        let tiles = self.tiles().filter(|_| QuantisedPanels::suits_tiles(m));
+        with_inputs(self, x, w.n_in, tiles.is_some(), |inputs| {
+            self.each_item(m, w, y, |rows, columns, y| {
+                let (first_row, first_column) = (rows.start, columns.start * PANEL);
+                let out = Output { y, first_row, first_column, n_out: w.n_out, after };
+                with_scratch([panels.scratch_len(tiles)], |[scratch]| {
+                    self.run_dots(QuantisedProduct {
+                        inputs,
+                        panels,
+                        rows,
+                        columns,
+                        out,
+                        tiles,
+                        scratch,
+                    });
+                });
+            });
+        });
     }
 
     fn linear_f32(
@@ -289,7 +314,7 @@ impl Kernel for Product<'_> {
             n_out: self.w.n_out,
             after: self.after,
         };
-        product::<L, _>(x, columns, extent, &mut out);
+        product::<L, Floats, _>(x, columns, extent, &mut out);
     }
 }
 

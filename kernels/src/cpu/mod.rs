@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `dispatch` | [`Cpu`]: instruction set and threads; where a kernel enters the instruction set |
 //! | `lanes` | sixteen lanes, an implementation for each instruction set |
-//! | `tile` | the one inner loop of all matrix products |
+//! | `tile`, `amx` | the one inner loop of all matrix products; tile registers instead of it |
 //! | `quantised`, `inputs` | weights in four and eight bits, and what they are multiplied with |
 //! | `linear`, `attention`, `elementwise`, `kv` | the operations, methods of [`Cpu`] |
 //! | `threads`, `shared`, `buffer` | work on several threads, memory for it |
@@ -18,6 +18,7 @@
     reason = "what is not inlined into `Cpu::run` is compiled without the instruction set"
 )]
 
+mod amx;
 mod attention;
 mod buffer;
 mod dispatch;
@@ -33,7 +34,7 @@ mod threads;
 mod tile;
 
 pub use attention::{AttentionSegment, AttentionShape};
-pub use dispatch::{Cpu, Isa};
+pub use dispatch::{AttentionFactors, Cpu, Isa};
 pub use kv::{KvShape, KvSource, KvTarget};
 pub use linear::PackedLinear;
 pub use quantised::{Coding, WeightBlock};

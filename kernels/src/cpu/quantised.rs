@@ -16,11 +16,14 @@
 
 use std::ops::Range;
 
+use crate::cpu::amx::Tiles;
 use crate::cpu::dispatch::{Cpu, DotKernel};
 use crate::cpu::inputs::{BLOCK, BLOCK_WORDS, Inputs};
 use crate::cpu::lanes::{DOT_BYTES, Dots, LANES, Lanes, f16_from_f32, f32_from_f16};
 use crate::cpu::linear::Output;
 use crate::cpu::tile::{PANEL, Sink};
+
+mod tiles;
 
 /// Groups of four inputs in a block.
 const GROUPS: usize = BLOCK / 4;
@@ -79,7 +82,8 @@ impl Coding {
 /// Thirty-two weights of a row, as they were read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WeightBlock {
-    /// The codes, in order.
+    /// The codes, in order. Where the coding has a zero, a code less that fits
+    /// into a signed byte.
     pub codes: [u8; BLOCK],
     /// Kept as binary16.
     pub scale: f32,
@@ -201,6 +205,11 @@ fn place(coding: Coding, column: usize, input: usize) -> (usize, usize, bool) {
 }
 
 fn write(coding: Coding, record: &mut [Line], column: usize, block: &WeightBlock) {
+    if !coding.has_offset() {
+        let most = coding.zero() + i32::from(i8::MAX);
+        let largest = block.codes.iter().copied().max().map_or(0, i32::from);
+        assert!(largest <= most, "code {largest} is too far from {}", coding.zero());
+    }
     record[0].0[column] = f16_from_f32(block.scale);
     if coding.has_offset() {
         record[1].0[column] = f16_from_f32(block.offset);
@@ -249,6 +258,10 @@ pub(crate) struct QuantisedProduct<'a> {
     /// Panels; the last may be cut off by the output's width.
     pub(crate) columns: Range<usize>,
     pub(crate) out: Output<'a>,
+    /// Tile registers, if they are to be used; `inputs` has tiles then.
+    pub(crate) tiles: Option<Tiles>,
+    /// As long as [`QuantisedPanels::scratch_len`] says.
+    pub(crate) scratch: &'a mut [f32],
 }
 
 impl DotKernel for QuantisedProduct<'_> {
@@ -268,6 +281,9 @@ impl QuantisedProduct<'_> {
     /// wider instead.
     #[inline(always)]
     fn all<D: Dots, const WIDE: bool, const OFFSET: bool>(mut self) {
+        if let Some(tiles) = self.tiles {
+            return self.in_tiles::<D, WIDE, OFFSET>(tiles);
+        }
         let mut row = self.rows.start;
         while row < self.rows.end {
             let left = (self.rows.end - row).min(D::ROWS);
@@ -365,7 +381,7 @@ impl QuantisedProduct<'_> {
                     offsets[c] = D::Lanes::load_f16(record[1].numbers(of_panel));
                 }
                 for r in 0..R {
-                    let total = rows[r].scales[block] * rows[r].sums[block] as f32;
+                    let total = rows[r].totals[block];
                     for c in 0..C {
                         sums[r][c] = offsets[c].fma(D::Lanes::splat(total), sums[r][c]);
                     }
@@ -400,6 +416,7 @@ struct RowBlocks<'a> {
     words: &'a [[i32; BLOCK_WORDS]],
     scales: &'a [f32],
     sums: &'a [i32],
+    totals: &'a [f32],
 }
 
 impl<'a> RowBlocks<'a> {
@@ -410,6 +427,7 @@ impl<'a> RowBlocks<'a> {
             words: &inputs.words.as_chunks().0[start..end],
             scales: &inputs.scales[start..end],
             sums: &inputs.sums[start..end],
+            totals: &inputs.totals[start..end],
         }
     }
 }

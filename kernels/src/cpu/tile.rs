@@ -3,8 +3,11 @@
 //! Linear layers, attention scores and the sum of values all come down to
 //! `out[r][c] = init[r][c] + sum over i of x[r][i] * w[i][c]`.
 //!
-//! **Invariant:** each output is one chain of `fma` over `i` in ascending order,
-//! from its initial value on. How rows and columns are grouped into tiles
+//! What is multiplied are words: an `f32` each, or two shorter numbers
+//! ([`Multiply`]).
+//!
+//! **Invariant:** each output is one chain of multiplications with addition over
+//! `i` in ascending order, from its initial value on. How rows and columns are grouped into tiles
 //! decides only which chains run side by side, so a row's result does not
 //! depend on the other rows of a call, and a chain that is stored and taken up
 //! again gives the same bits as one that is not interrupted.
@@ -12,7 +15,7 @@
 //! **Refuses:** several accumulators for one output, and blocking of `i` with
 //! partial sums: both would be faster for short rows and neither is invariant.
 
-use crate::cpu::lanes::{LANES, Lanes, chunk_unchecked};
+use crate::cpu::lanes::{LANES, Lanes, chunk, chunk_mut, chunk_unchecked};
 
 /// Columns of a panel: two vectors of lanes.
 pub(crate) const PANEL: usize = 2 * LANES;
@@ -47,11 +50,44 @@ pub(crate) trait Sink {
     fn finish<L: Lanes>(&mut self, row: usize, vector: usize, value: L);
 }
 
+/// Rows of numbers that a product is put into, or added to.
+pub(crate) struct Matrix<'a> {
+    pub(crate) rows: &'a mut [f32],
+    /// From one row to the next.
+    pub(crate) stride: usize,
+    /// First column of the product.
+    pub(crate) at: usize,
+    pub(crate) adds: bool,
+}
+
+impl Sink for Matrix<'_> {
+    const STREAMS: bool = false;
+
+    #[inline(always)]
+    fn start<L: Lanes>(&self, row: usize, vector: usize) -> L {
+        if self.adds {
+            L::load(chunk(self.rows, row * self.stride + self.at + vector * LANES))
+        } else {
+            L::splat(0.0)
+        }
+    }
+
+    #[inline(always)]
+    fn finish<L: Lanes>(&mut self, row: usize, vector: usize, value: L) {
+        value.store(chunk_mut(self.rows, row * self.stride + self.at + vector * LANES));
+    }
+}
+
+/// How two words are multiplied and added to a sum, lane by lane.
+pub(crate) trait Multiply<L: Lanes> {
+    fn multiply(x: L, w: L, sum: L) -> L;
+}
+
 /// The extent of a product.
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
     pub(crate) rows: usize,
-    /// Length of the chains.
+    /// Length of the chains, in words.
     pub(crate) inner: usize,
     /// Columns, in vectors of lanes.
     pub(crate) vectors: usize,
@@ -74,14 +110,14 @@ impl Extent {
     }
 }
 
-/// Computes all of `extent`. Rows are taken in tiles as high as the registers
+/// Computes all of `extent`, whose `inner` counts words. Rows are taken in tiles as high as the registers
 /// allow; with few rows a tile is wider instead, since `fma` needs about eight
 /// chains to keep busy.
 ///
 /// # Panics
 /// When a matrix is smaller than `extent` says.
 #[inline(always)]
-pub(crate) fn product<L: Lanes, S: Sink>(
+pub(crate) fn product<L: Lanes, O: Multiply<L>, S: Sink>(
     x: Rows<'_>,
     w: Columns<'_>,
     extent: Extent,
@@ -95,32 +131,32 @@ pub(crate) fn product<L: Lanes, S: Sink>(
         let n = extent.vectors;
         if L::ROWS == 12 {
             match left {
-                1 => at.across::<L, S, 1, 8>(n, sink),
-                2 => at.across::<L, S, 2, 4>(n, sink),
-                3 => at.across::<L, S, 3, 4>(n, sink),
-                4 => at.across::<L, S, 4, 4>(n, sink),
-                5 => at.across::<L, S, 5, 2>(n, sink),
-                6 => at.across::<L, S, 6, 2>(n, sink),
-                7 => at.across::<L, S, 7, 2>(n, sink),
-                8 => at.across::<L, S, 8, 2>(n, sink),
-                9 => at.across::<L, S, 9, 2>(n, sink),
-                10 => at.across::<L, S, 10, 2>(n, sink),
-                11 => at.across::<L, S, 11, 2>(n, sink),
-                _ => at.across::<L, S, 12, 2>(n, sink),
+                1 => at.across::<L, O, S, 1, 8>(n, sink),
+                2 => at.across::<L, O, S, 2, 4>(n, sink),
+                3 => at.across::<L, O, S, 3, 4>(n, sink),
+                4 => at.across::<L, O, S, 4, 4>(n, sink),
+                5 => at.across::<L, O, S, 5, 2>(n, sink),
+                6 => at.across::<L, O, S, 6, 2>(n, sink),
+                7 => at.across::<L, O, S, 7, 2>(n, sink),
+                8 => at.across::<L, O, S, 8, 2>(n, sink),
+                9 => at.across::<L, O, S, 9, 2>(n, sink),
+                10 => at.across::<L, O, S, 10, 2>(n, sink),
+                11 => at.across::<L, O, S, 11, 2>(n, sink),
+                _ => at.across::<L, O, S, 12, 2>(n, sink),
             }
         } else if L::ROWS == 6 {
             match left {
-                1 => at.across::<L, S, 1, 4>(n, sink),
-                2 => at.across::<L, S, 2, 2>(n, sink),
-                3 => at.across::<L, S, 3, 2>(n, sink),
-                4 => at.across::<L, S, 4, 1>(n, sink),
-                5 => at.across::<L, S, 5, 1>(n, sink),
-                _ => at.across::<L, S, 6, 1>(n, sink),
+                1 => at.across::<L, O, S, 1, 4>(n, sink),
+                2 => at.across::<L, O, S, 2, 2>(n, sink),
+                3 => at.across::<L, O, S, 3, 2>(n, sink),
+                4 => at.across::<L, O, S, 4, 1>(n, sink),
+                5 => at.across::<L, O, S, 5, 1>(n, sink),
+                _ => at.across::<L, O, S, 6, 1>(n, sink),
             }
         } else {
             match left {
-                1 => at.across::<L, S, 1, 2>(n, sink),
-                _ => at.across::<L, S, 2, 1>(n, sink),
+                1 => at.across::<L, O, S, 1, 2>(n, sink),
+                _ => at.across::<L, O, S, 2, 1>(n, sink),
             }
         }
         row += left.min(L::ROWS);
@@ -139,26 +175,26 @@ struct At<'a> {
 impl At<'_> {
     /// `R` rows by all columns, `C` vectors at a time and fewer at the end.
     #[inline(always)]
-    fn across<L: Lanes, S: Sink, const R: usize, const C: usize>(
+    fn across<L: Lanes, O: Multiply<L>, S: Sink, const R: usize, const C: usize>(
         self,
         n_vectors: usize,
         sink: &mut S,
     ) {
         let mut vector = 0;
         while vector + C <= n_vectors {
-            self.tile::<L, S, R, C>(vector, sink);
+            self.tile::<L, O, S, R, C>(vector, sink);
             vector += C;
         }
         if C > 4 && vector + 4 <= n_vectors {
-            self.tile::<L, S, R, 4>(vector, sink);
+            self.tile::<L, O, S, R, 4>(vector, sink);
             vector += 4;
         }
         if C > 2 && vector + 2 <= n_vectors {
-            self.tile::<L, S, R, 2>(vector, sink);
+            self.tile::<L, O, S, R, 2>(vector, sink);
             vector += 2;
         }
         if C > 1 && vector < n_vectors {
-            self.tile::<L, S, R, 1>(vector, sink);
+            self.tile::<L, O, S, R, 1>(vector, sink);
         }
     }
 
@@ -186,7 +222,11 @@ impl At<'_> {
 
     /// `R` rows by `C` vectors: `R * C` chains side by side.
     #[inline(always)]
-    fn tile<L: Lanes, S: Sink, const R: usize, const C: usize>(self, vector: usize, sink: &mut S) {
+    fn tile<L: Lanes, O: Multiply<L>, S: Sink, const R: usize, const C: usize>(
+        self,
+        vector: usize,
+        sink: &mut S,
+    ) {
         let mut sums = [[L::splat(0.0); C]; R];
         for (r, sums) in sums.iter_mut().enumerate() {
             for (c, sum) in sums.iter_mut().enumerate() {
@@ -208,7 +248,7 @@ impl At<'_> {
                 for c in 0..C {
                     let column = self.column::<L, S>(starts[c], i);
                     for (sums, row) in sums.iter_mut().zip(rows) {
-                        sums[c] = row.fma(column, sums[c]);
+                        sums[c] = O::multiply(row, column, sums[c]);
                     }
                 }
             } else {
@@ -219,7 +259,7 @@ impl At<'_> {
                 for (r, sums) in sums.iter_mut().enumerate() {
                     let row: L = self.row(r, i);
                     for (sum, column) in sums.iter_mut().zip(columns) {
-                        *sum = row.fma(column, *sum);
+                        *sum = O::multiply(row, column, *sum);
                     }
                 }
             }

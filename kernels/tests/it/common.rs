@@ -1,7 +1,7 @@
 //! What the tests share: values, processors, comparisons.
 
 use skillgraft_kernels::{
-    AttentionSegment, Cpu, Isa, KvShape, KvSource, KvTarget, RopeTable, Threads,
+    AttentionFactors, AttentionSegment, Cpu, Isa, KvShape, KvSource, KvTarget, RopeTable, Threads,
 };
 use skillgraft_kv::{KvBuffer, KvDtype, KvView, RopePairing, RopeScaling, RopeSpec};
 
@@ -17,6 +17,34 @@ pub(crate) fn for_each_cpu(check: impl Fn(&Cpu)) {
             check(&Cpu::new(isa, Threads::new(n_threads)));
         }
     }
+}
+
+/// The same, for each kind of factors in attention too.
+pub(crate) fn for_each_attention(check: impl Fn(&Cpu)) {
+    for n_threads in [1, 3] {
+        for cpu in attention_cpus(n_threads) {
+            check(&cpu);
+        }
+    }
+    for factors in AttentionFactors::ALL {
+        if !factors.is_available(Isa::detect()) {
+            eprintln!("SKIPPED: this machine has no attention with {}", factors.name());
+        }
+    }
+}
+
+/// All that this machine has.
+pub(crate) fn attention_cpus(n_threads: usize) -> Vec<Cpu> {
+    let all = Isa::available().into_iter().flat_map(|isa| {
+        AttentionFactors::ALL
+            .map(|factors| Cpu::new(isa, Threads::new(n_threads)).with_attention(factors))
+    });
+    all.flatten().collect()
+}
+
+/// What a failed assertion names.
+pub(crate) fn name(cpu: &Cpu) -> String {
+    format!("{} {}", cpu.isa().name(), cpu.attention_factors().name())
 }
 
 /// Repeatable values in `-scale..scale`.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use skillgraft_kernels::{AttentionShape, Cpu, Isa, KvShape, KvSource, PackedLinear, Threads};
 use skillgraft_kv::KvDtype;
 
-use crate::common::{Page, Values, assert_same_bits, poison, segment};
+use crate::common::{Page, Values, assert_same_bits, attention_cpus, name, poison, segment};
 
 fn cpus(n_threads: usize) -> Vec<Cpu> {
     Isa::available().into_iter().map(|isa| Cpu::new(isa, Threads::new(n_threads))).collect()
@@ -91,18 +91,18 @@ proptest! {
         let context = Context::new(n_context, n_kv_heads, head_dim, dtype, seed);
         let n_heads = n_kv_heads * group;
         let q = Values::new(seed ^ 1).vec(n_rows * n_heads * head_dim, 4.0);
-        for cpu in cpus(1) {
+        for cpu in attention_cpus(1) {
             let shape = AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale: 0.3, window };
             let whole = context.attend(&cpu, shape, &q, &[0, n_context]);
             let cut = context.attend(&cpu, shape, &q, &cuts);
-            assert_same_bits(&cut, &whole, cpu.isa().name());
+            assert_same_bits(&cut, &whole, &name(&cpu));
             let width = n_heads * head_dim;
             for (start, end) in chunked(n_rows, chunk) {
                 let shape = AttentionShape { n_rows: end - start, ..shape };
                 // The rows' chunk comes when later tokens are not there yet.
                 let seen: Vec<usize> = cuts.iter().map(|&cut| cut.min(before + end)).collect();
                 let rows = context.attend(&cpu, shape, &q[start * width..end * width], &seen);
-                assert_same_bits(&rows, &whole[start * width..end * width], cpu.isa().name());
+                assert_same_bits(&rows, &whole[start * width..end * width], &name(&cpu));
             }
         }
     }
@@ -171,7 +171,7 @@ fn threads_change_nothing() {
         cpu.rms_norm(&x, &weights[..n_in], 1e-5, &mut normed);
         [y, normed, context.attend(cpu, shape, &q, &[0, 310])]
     };
-    for (one, three) in cpus(1).iter().zip(cpus(3)) {
+    for (one, three) in attention_cpus(1).iter().zip(attention_cpus(3)) {
         for (one, three) in all(one).iter().zip(all(&three)) {
             assert_same_bits(&three, one, "three threads");
         }
@@ -191,12 +191,12 @@ fn a_long_context_is_cut_into_smaller_items_alike() {
         scale: 0.25,
         window: None,
     };
-    for cpu in cpus(1) {
+    for cpu in attention_cpus(1) {
         let whole = context.attend(&cpu, shape, &q, &[0, 6000]);
         for i in [0, 42, 43, 49] {
             let one = AttentionShape { n_rows: 1, ..shape };
             let row = context.attend(&cpu, one, &q[i * 16..(i + 1) * 16], &[0, 5951 + i]);
-            assert_same_bits(&row, &whole[i * 16..(i + 1) * 16], cpu.isa().name());
+            assert_same_bits(&row, &whole[i * 16..(i + 1) * 16], &name(&cpu));
         }
     }
 }

@@ -160,7 +160,7 @@ proptest! {
         let deltas = [PositionDelta(0), PositionDelta(delta)];
         let shape = AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale: 1.0, window: None };
         for isa in Isa::available() {
-            let cpu = Cpu::new(isa, Threads::new(1));
+            let cpu = Cpu::new(isa, Threads::new(1)).in_f32();
             let frames = QueryFrames::new(&table, &positions, deltas);
             let mut framed = poison(frames.n_frames() * q.len());
             let rows = HeadRows::contiguous(&q, n_heads, head_dim);

@@ -36,6 +36,7 @@ pub(crate) trait Dots: Copy {
     fn low_nibbles(bytes: Self::Bytes) -> Self::Bytes;
     fn high_nibbles(bytes: Self::Bytes) -> Self::Bytes;
     fn splat(value: i32) -> Self;
+    fn of(sums: &[i32; LANES]) -> Self;
     /// Adds the products of each lane's four weights with the four inputs, the
     /// first of which is the lowest byte.
     fn dot(self, weights: Self::Bytes, inputs: i32) -> Self;
@@ -71,6 +72,11 @@ impl Dots for PortableDots {
     #[inline(always)]
     fn splat(value: i32) -> Self {
         PortableDots([value; LANES])
+    }
+
+    #[inline(always)]
+    fn of(sums: &[i32; LANES]) -> Self {
+        PortableDots(*sums)
     }
 
     #[inline(always)]
@@ -110,7 +116,7 @@ mod x86 {
     };
 
     use super::super::{Avx2, Avx512};
-    use super::{DOT_BYTES, Dots};
+    use super::{DOT_BYTES, Dots, LANES};
 
     /// Wraps an intrinsic that needs nothing but the instruction set.
     macro_rules! machine {
@@ -158,6 +164,12 @@ mod x86 {
         #[inline(always)]
         fn splat(value: i32) -> Self {
             Avx512Dots(machine!(_mm512_set1_epi32(value)))
+        }
+
+        #[inline(always)]
+        fn of(sums: &[i32; LANES]) -> Self {
+            // SAFETY: `sums` is 64 bytes; the load needs no alignment.
+            Avx512Dots(unsafe { _mm512_loadu_si512(sums.as_ptr().cast::<__m512i>()) })
         }
 
         #[inline(always)]
@@ -249,6 +261,16 @@ mod x86 {
         fn splat(value: i32) -> Self {
             let all = machine!(_mm256_set1_epi32(value));
             Avx2Dots(all, all)
+        }
+
+        #[inline(always)]
+        fn of(sums: &[i32; LANES]) -> Self {
+            let [low, high]: &[[i32; 8]; 2] = bytemuck::must_cast_ref(sums);
+            // SAFETY: each half is 32 bytes; the load needs no alignment.
+            let low = unsafe { _mm256_loadu_si256(low.as_ptr().cast::<__m256i>()) };
+            // SAFETY: as above.
+            let high = unsafe { _mm256_loadu_si256(high.as_ptr().cast::<__m256i>()) };
+            Avx2Dots(low, high)
         }
 
         #[inline(always)]

@@ -15,6 +15,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod dots;
+mod operands;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
@@ -24,6 +25,9 @@ pub(crate) use avx512::Avx512;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use dots::{Avx2Dots, Avx512Dots};
 pub(crate) use dots::{DOT_BYTES, Dots, PortableDots};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use operands::{Bf16Pairs, Bf16Tiles};
+pub(crate) use operands::{Floats, Operands, Vectors};
 pub(crate) use portable::{Portable, f16_from_f32, f32_from_f16};
 
 /// Number of lanes, whatever the width of the machine's registers.

@@ -65,12 +65,15 @@ impl Backend for CpuBackend {
 
     fn new(options: &BackendOptions) -> Self {
         let threads = options.n_threads.map_or_else(Threads::available, Threads::new);
-        CpuBackend { cpu: Cpu::new(Isa::detect(), threads), is_strict: options.strict_f32 }
+        let cpu = Cpu::new(Isa::detect(), threads);
+        let cpu = if options.strict_f32 { cpu.in_f32() } else { cpu };
+        CpuBackend { cpu, is_strict: options.strict_f32 }
     }
 
     fn arithmetic(&self) -> String {
         let kind = if self.is_strict { "f32" } else { "i8" };
-        format!("cpu {} {kind}", self.cpu.isa().name())
+        let attention = self.cpu.attention_factors().name();
+        format!("cpu {} {kind} attention {attention}", self.cpu.isa().name())
     }
 
     fn pack_linear(
