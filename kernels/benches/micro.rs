@@ -152,7 +152,8 @@ fn attention(bench: &Bench, cpu: &Cpu, dtype: KvDtype, n_rows: usize, n_tokens: 
         return;
     }
     let (n_heads, n_kv_heads, head_dim) = (9, 3, 64);
-    let shape = AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale: 0.125 };
+    let shape =
+        AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale: 0.125, window: None };
     let span = KvShape { n_kv_heads, n_tokens, head_dim };
     let head_stride = n_tokens * head_dim;
     let make = |scale| {

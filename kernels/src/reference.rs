@@ -103,7 +103,7 @@ pub struct Segment<'a> {
 }
 
 /// Causal attention of queries at `positions`, the last of the context, over
-/// all of it. `q` is `[n_rows, n_heads, head_dim]`, not rotated; so is the
+/// all of it, or over the window that each sees. `q` is `[n_rows, n_heads, head_dim]`, not rotated; so is the
 /// result.
 pub fn segment_attention(
     shape: &AttentionShape,
@@ -112,7 +112,7 @@ pub fn segment_attention(
     positions: &[i64],
     segments: &[Segment<'_>],
 ) -> Vec<f64> {
-    let AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale } = *shape;
+    let AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale, window } = *shape;
     let mut out = Vec::new();
     let q = rotate(q, n_heads, table, positions);
     let n_context: usize = segments.iter().map(|segment| segment.n_tokens).sum();
@@ -127,8 +127,9 @@ pub fn segment_attention(
             keys.extend_from_slice(&relocate(table, segment.delta, segment.k, span)[head.clone()]);
             values.extend_from_slice(&gather(segment.v, span)[head]);
         }
-        let visible = (n_context - n_rows + row + 1) * head_dim;
-        let scores: Vec<f64> = keys[..visible]
+        let end = n_context - n_rows + row + 1;
+        let start = window.map_or(0, |window| end.saturating_sub(window));
+        let scores: Vec<f64> = keys[start * head_dim..end * head_dim]
             .chunks_exact(head_dim)
             .map(|k| q.iter().zip(k).map(|(q, k)| q * k).sum::<f64>() * f64::from(scale))
             .collect();
@@ -136,7 +137,7 @@ pub fn segment_attention(
         let weights: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
         let sum: f64 = weights.iter().sum();
         out.extend((0..head_dim).map(|d| {
-            let column = values.iter().skip(d).step_by(head_dim);
+            let column = values[start * head_dim..].iter().skip(d).step_by(head_dim);
             weights.iter().zip(column).map(|(weight, v)| weight * v).sum::<f64>() / sum
         }));
     }

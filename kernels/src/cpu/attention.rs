@@ -70,6 +70,9 @@ pub struct AttentionShape {
     pub head_dim: usize,
     /// What scores are multiplied by, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
+    /// How far back a token sees: the one at position `p` sees positions above
+    /// `p - window`. `None` for all of them.
+    pub window: Option<usize>,
 }
 
 impl Cpu {
@@ -78,7 +81,8 @@ impl Cpu {
     /// `q_frames` is `[n_frames, n_rows, n_heads, head_dim]`, see
     /// [`query_frames`](Self::query_frames); `segments` are in the order of the
     /// context and include the rows' own tokens at its end; `out` is
-    /// `[n_rows, n_heads, head_dim]`. Row `i` sees all tokens up to its own.
+    /// `[n_rows, n_heads, head_dim]`. Row `i` sees all tokens up to its own, or
+    /// those of its window.
     /// Segments may differ in type and in frame.
     ///
     /// # Panics
@@ -160,6 +164,7 @@ impl Plan {
         let AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, .. } = *shape;
         assert!(n_kv_heads > 0 && n_heads.is_multiple_of(n_kv_heads), "heads of {shape:?}");
         assert!(n_heads > 0 && head_dim > 0, "heads of {shape:?}");
+        assert!(shape.window != Some(0), "a token sees itself at least");
         for segment in segments {
             let span = KvShape { n_kv_heads, n_tokens: segment.n_tokens, head_dim };
             KvSource { view: segment.k, head_stride: segment.head_stride }.check(span);
@@ -188,7 +193,12 @@ impl Plan {
         (first, self.tile_tokens.min(self.shape.n_rows - first))
     }
 
-    /// Tokens that query token `token` sees.
+    /// First token that query token `token` sees.
+    fn first_visible(&self, token: usize) -> usize {
+        self.shape.window.map_or(0, |window| self.visible(token).saturating_sub(window))
+    }
+
+    /// End of the tokens that query token `token` sees.
     fn visible(&self, token: usize) -> usize {
         self.n_context - self.shape.n_rows + token + 1
     }
@@ -254,6 +264,11 @@ impl Item<'_> {
         self.plan.visible(self.first_token + self.n_tokens - 1)
     }
 
+    /// First token that any row sees; tiles that end before it are not read.
+    fn start(&self) -> usize {
+        self.plan.first_visible(self.first_token)
+    }
+
     /// Elements of a query or output row before this item's part of it.
     fn row_start(&self, token: usize) -> usize {
         let AttentionShape { n_heads, head_dim, .. } = self.plan.shape;
@@ -273,6 +288,9 @@ impl Item<'_> {
             for first in (0..n_tokens).step_by(TILE_TOKENS) {
                 let n_tokens = TILE_TOKENS.min(n_tokens - first);
                 let tile = Tile { first, n_tokens, at: at + first };
+                if tile.at + n_tokens <= self.start() {
+                    continue;
+                }
                 match segment.k {
                     KvView::F16(k) => self.widen::<L, u16>(k, segment, tile),
                     KvView::F32(k) => self.widen::<L, f32>(k, segment, tile),
@@ -352,17 +370,22 @@ impl Item<'_> {
     #[inline(always)]
     fn softmax<L: Lanes>(&mut self) {
         let limit = self.limit().next_multiple_of(LANES);
+        // Whole vectors before any row's window have weight 0 in every row.
+        let start = self.start() / LANES * LANES;
         for row in 0..self.n_rows() {
-            let visible = self.plan.visible(self.first_token + row / self.plan.group);
+            let token = self.first_token + row / self.plan.group;
+            let (first, visible) = (self.plan.first_visible(token), self.plan.visible(token));
             let scores = &mut self.scores[row * self.plan.score_stride..][..limit];
+            scores[..start].fill(0.0);
+            scores[start..first].fill(f32::NEG_INFINITY);
             scores[visible..].fill(f32::NEG_INFINITY);
             let mut largest = L::splat(f32::NEG_INFINITY);
-            for i in (0..limit).step_by(LANES) {
+            for i in (start..limit).step_by(LANES) {
                 largest = largest.max(L::load(chunk(scores, i)));
             }
             let largest = L::splat(reduce_max(largest));
             let mut sum = L::splat(0.0);
-            for i in (0..limit).step_by(LANES) {
+            for i in (start..limit).step_by(LANES) {
                 let weights = exp(L::load(chunk(scores, i)).sub(largest));
                 weights.store(chunk_mut(scores, i));
                 sum = sum.add(weights);
@@ -380,6 +403,9 @@ impl Item<'_> {
             for first in (0..n_tokens).step_by(TILE_TOKENS) {
                 let n_tokens = TILE_TOKENS.min(n_tokens - first);
                 let tile = Tile { first, n_tokens, at: at + first };
+                if tile.at + n_tokens <= self.start() {
+                    continue;
+                }
                 match segment.v {
                     KvView::F16(v) => self.widen::<L, u16>(v, segment, tile),
                     KvView::F32(v) => self.widen::<L, f32>(v, segment, tile),

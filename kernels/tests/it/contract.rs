@@ -204,7 +204,7 @@ fn check_attention(cpu: &Cpu, shape: AttentionShape, table: &RopeTable, pieces: 
 
 fn shape(n_rows: usize, heads: (usize, usize), head_dim: usize) -> AttentionShape {
     let scale = (head_dim as f32).sqrt().recip();
-    AttentionShape { n_rows, n_heads: heads.0, n_kv_heads: heads.1, head_dim, scale }
+    AttentionShape { n_rows, n_heads: heads.0, n_kv_heads: heads.1, head_dim, scale, window: None }
 }
 
 #[test]
@@ -262,6 +262,26 @@ fn attention_with_a_scale_of_its_own_and_partial_rotation() {
     for_each_cpu(|cpu| {
         let pieces = [(40, 300, KvDtype::F16, 1), (9, 0, KvDtype::F16, 7)];
         check_attention(cpu, shape(4, (3, 1), 32), &table, &pieces);
+    });
+}
+
+#[test]
+fn attention_within_a_window() {
+    for_each_cpu(|cpu| {
+        let table = rope(16, RopePairing::HalfSplit);
+        let pieces = [
+            (130, 0, KvDtype::F16, 3),
+            (70, 513, KvDtype::F16, 0),
+            (93, 0, KvDtype::F32, 5),
+            (147, 0, KvDtype::F16, 1),
+        ];
+        for n_rows in [1, 37] {
+            for window in [1, 16, 63, 100, 300, 440] {
+                let plain = shape(n_rows, (6, 2), 16);
+                let shape = AttentionShape { window: Some(window), ..plain };
+                check_attention(cpu, shape, &table, &pieces);
+            }
+        }
     });
 }
 

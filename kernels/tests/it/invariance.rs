@@ -81,6 +81,7 @@ proptest! {
         (n_kv_heads, group) in prop_oneof![Just((1, 1)), Just((2, 3)), Just((3, 1)), Just((1, 7))],
         head_dim in prop_oneof![Just(16usize), Just(24), Just(64), Just(80)],
         dtype in prop_oneof![Just(KvDtype::F16), Just(KvDtype::F32)],
+        window in proptest::option::of(1usize..200),
         seed: u64,
     ) {
         let n_context = before + n_rows;
@@ -91,7 +92,7 @@ proptest! {
         let n_heads = n_kv_heads * group;
         let q = Values::new(seed ^ 1).vec(n_rows * n_heads * head_dim, 4.0);
         for cpu in cpus(1) {
-            let shape = AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale: 0.3 };
+            let shape = AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale: 0.3, window };
             let whole = context.attend(&cpu, shape, &q, &[0, n_context]);
             let cut = context.attend(&cpu, shape, &q, &cuts);
             assert_same_bits(&cut, &whole, cpu.isa().name());
@@ -154,7 +155,14 @@ fn threads_change_nothing() {
     let (x, weights) = (values.vec(m * n_in, 2.0), values.vec(n_out * n_in, 1.0));
     let context = Context::new(310, 3, 64, KvDtype::F16, 5);
     let q = values.vec(m * 9 * 64, 4.0);
-    let shape = AttentionShape { n_rows: m, n_heads: 9, n_kv_heads: 3, head_dim: 64, scale: 0.125 };
+    let shape = AttentionShape {
+        n_rows: m,
+        n_heads: 9,
+        n_kv_heads: 3,
+        head_dim: 64,
+        scale: 0.125,
+        window: None,
+    };
     let all = |cpu: &Cpu| {
         let packed = PackedLinear::from_row_major(cpu, n_out, n_in, &weights);
         let mut y = poison(m * n_out);
@@ -175,7 +183,14 @@ fn a_long_context_is_cut_into_smaller_items_alike() {
     // 6,000 scores a row leave room for 43 rows in an item, not 96.
     let context = Context::new(6000, 1, 16, KvDtype::F16, 8);
     let q = Values::new(4).vec(50 * 16, 4.0);
-    let shape = AttentionShape { n_rows: 50, n_heads: 1, n_kv_heads: 1, head_dim: 16, scale: 0.25 };
+    let shape = AttentionShape {
+        n_rows: 50,
+        n_heads: 1,
+        n_kv_heads: 1,
+        head_dim: 16,
+        scale: 0.25,
+        window: None,
+    };
     for cpu in cpus(1) {
         let whole = context.attend(&cpu, shape, &q, &[0, 6000]);
         for i in [0, 42, 43, 49] {

@@ -158,7 +158,7 @@ proptest! {
         let q = values.vec(n_rows * n_heads * head_dim, 1.0);
         let positions: Vec<Position> = (0..n_rows as u32).map(|i| Position(2500 + i)).collect();
         let deltas = [PositionDelta(0), PositionDelta(delta)];
-        let shape = AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale: 1.0 };
+        let shape = AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale: 1.0, window: None };
         for isa in Isa::available() {
             let cpu = Cpu::new(isa, Threads::new(1));
             let frames = QueryFrames::new(&table, &positions, deltas);

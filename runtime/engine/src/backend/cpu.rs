@@ -235,7 +235,7 @@ impl CpuBackend {
                 AttentionSegment { k, v, n_tokens: segment.n_tokens, head_stride, frame }
             })
             .collect();
-        let shape = AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale };
+        let shape = AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale, window: None };
         self.cpu.segment_attention(&shape, &rotated, &segments, out);
     }
 }
