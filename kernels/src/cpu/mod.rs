@@ -34,6 +34,7 @@ mod tile;
 
 pub use attention::{AttentionSegment, AttentionShape};
 pub use dispatch::{Cpu, Isa};
+pub use elementwise::Gate;
 pub use kv::{KvShape, KvSource, KvTarget};
 pub use linear::PackedLinear;
 pub use quantised::{Coding, WeightBlock};

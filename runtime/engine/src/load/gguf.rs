@@ -71,6 +71,16 @@ impl GgufFile {
         infos.map(|info| (info.ggml_dtype, info.shape.elem_count() as u64))
     }
 
+    /// Names of all tensors.
+    pub(crate) fn tensor_names(&self) -> impl Iterator<Item = &str> {
+        self.content.tensor_infos.keys().map(String::as_str)
+    }
+
+    /// Whether the metadata has a key.
+    pub(crate) fn has_key(&self, key: &str) -> bool {
+        self.content.metadata.contains_key(key)
+    }
+
     /// Whether the file holds a tensor.
     pub(crate) fn has_tensor(&self, name: &str) -> bool {
         self.content.tensor_infos.contains_key(name)
@@ -150,11 +160,6 @@ impl GgufFile {
     /// A truth value.
     pub(crate) fn bool(&self, key: &str) -> Option<bool> {
         self.content.metadata.get(key)?.to_bool().ok()
-    }
-
-    /// A whole number that must be there.
-    pub(crate) fn require_u32(&self, key: &str) -> Result<u32, EngineError> {
-        self.u32(key).ok_or_else(|| self.missing(key))
     }
 
     /// A number that must be there.

@@ -60,7 +60,7 @@ impl<B: Backend> Model<B> {
     pub fn load(path: &Path, options: &ModelOptions) -> Result<Arc<Self>, EngineError> {
         let file = GgufFile::read(path)?;
         let family = family_of(&file)?;
-        let spec = family.spec(&file)?;
+        let spec = family.spec(&file, options.context_length)?;
         let backend = B::new(&options.backend);
         check_memory(&file, backend.takes_blocks())?;
 

@@ -10,7 +10,7 @@ use tokenizers::decoders::byte_level::ByteLevel;
 use tokenizers::models::bpe::BPE;
 use tokenizers::{AddedToken, Tokenizer};
 
-use super::pre_tokenizer::pre_tokenizer;
+use super::pre_tokenizer::{normalizer, pre_tokenizer};
 use crate::error::EngineError;
 use crate::load::GgufFile;
 
@@ -154,6 +154,7 @@ fn byte_level_bpe(tokens: &[&str], merges: &[&str], pre: &str) -> Result<Tokeniz
         .map_err(tokenizer_error)?;
     let mut tokenizer = Tokenizer::new(bpe);
     tokenizer.with_pre_tokenizer(Some(pre_tokenizer(pre)?));
+    tokenizer.with_normalizer(normalizer(pre)).map_err(tokenizer_error)?;
     tokenizer.with_decoder(Some(ByteLevel::default()));
     Ok(tokenizer)
 }

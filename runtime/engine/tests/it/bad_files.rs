@@ -48,7 +48,9 @@ fn a_missing_file_is_named() {
 #[test]
 fn other_architectures_are_named_with_the_supported_ones() {
     let error = load_changed("general.architecture", Some(Value::String("mamba".into())));
-    assert_eq!(error.to_string(), "unsupported model architecture `mamba`; supported: llama");
+    let supported = skillgraft_engine::supported_architectures().join(", ");
+    let wanted = format!("unsupported model architecture `mamba`; supported: {supported}");
+    assert_eq!(error.to_string(), wanted);
 }
 
 #[test]
@@ -71,6 +73,12 @@ fn metadata_that_contradicts_the_tensors_is_refused() {
     assert!(error.to_string().contains("6 query heads with 4 KV heads"), "{error}");
     let error = load_changed("llama.block_count", Some(Value::U32(tiny::N_LAYERS as u32 + 1)));
     assert!(error.to_string().contains("`blk.3.attn_norm.weight` is missing"), "{error}");
+    // Tensors that nobody would read: another family's, or more layers.
+    let error = load_changed("llama.block_count", Some(Value::U32(tiny::N_LAYERS as u32 - 1)));
+    assert!(error.to_string().contains("tensor `blk.2."), "{error}");
+    let heads_of_layers = Value::Array(vec![Value::U32(2); tiny::N_LAYERS]);
+    let error = load_changed("llama.attention.head_count_kv", Some(heads_of_layers));
+    assert!(error.to_string().contains("is not one whole number"), "{error}");
 }
 
 #[test]
