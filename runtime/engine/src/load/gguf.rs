@@ -173,6 +173,12 @@ impl GgufFile {
         values.iter().map(|value| value.to_string().ok().map(String::as_str)).collect()
     }
 
+    /// A list of numbers.
+    pub(crate) fn floats(&self, key: &str) -> Option<Vec<f32>> {
+        let values = self.content.metadata.get(key)?.to_vec().ok()?;
+        values.iter().map(|value| value.to_f32().ok()).collect()
+    }
+
     /// A list of whole numbers.
     pub(crate) fn integers(&self, key: &str) -> Option<Vec<u32>> {
         self.content.metadata.get(key)?.to_vec().ok()?.iter().map(integer).collect()

@@ -11,13 +11,20 @@ use tokenizers::models::bpe::BPE;
 use tokenizers::{AddedToken, Tokenizer};
 
 use super::pre_tokenizer::{normalizer, pre_tokenizer};
+use super::sentence_piece::sentence_piece;
 use crate::error::EngineError;
 use crate::load::GgufFile;
 
 /// `tokenizer.ggml.token_type` of a control token.
 const CONTROL: u32 = 3;
 /// `tokenizer.ggml.token_type` of a token that a user of the vocabulary added.
-const USER_DEFINED: u32 = 4;
+pub(super) const USER_DEFINED: u32 = 4;
+
+/// Control tokens that end a turn in the chat formats in use, whether a file
+/// names them or not: one has the end of a text as `eos` and says nothing of the
+/// end of a turn.
+const END_OF_TURN: [&str; 6] =
+    ["<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"];
 
 /// Text to token ids and back.
 #[derive(Debug)]
@@ -37,23 +44,38 @@ impl TextTokenizer {
     /// Builds the tokenizer that a GGUF file describes.
     ///
     /// # Errors
-    /// [`EngineError::Tokenizer`] for a kind of vocabulary that is not
-    /// byte-level BPE with a known pre-tokenizer.
+    /// [`EngineError::Tokenizer`] for a kind of vocabulary that is neither
+    /// byte-level BPE with a known pre-tokenizer nor SentencePiece's BPE.
     pub(crate) fn from_gguf(file: &GgufFile) -> Result<Self, EngineError> {
-        let model = file.str("tokenizer.ggml.model").unwrap_or("none");
-        if model != "gpt2" {
-            return Err(EngineError::Tokenizer(format!(
-                "unsupported vocabulary `{model}`; supported: gpt2 (byte-level BPE)"
-            )));
-        }
         let require = |key| file.strings(key).ok_or_else(|| file.missing(key));
         let tokens = require("tokenizer.ggml.tokens")?;
-        let merges = require("tokenizer.ggml.merges")?;
-        let pre = file.str("tokenizer.ggml.pre").unwrap_or("default");
         let types = file.integers("tokenizer.ggml.token_type").unwrap_or_default();
+        let pre = file.str("tokenizer.ggml.pre").unwrap_or("default");
         let is = |kind: u32, id: usize| types.get(id) == Some(&kind);
 
-        let content = byte_level_bpe(&tokens, &merges, pre)?;
+        let (content, digest) = match file.str("tokenizer.ggml.model").unwrap_or("none") {
+            "gpt2" => {
+                let merges = require("tokenizer.ggml.merges")?;
+                (byte_level_bpe(&tokens, &merges, pre)?, digest(&tokens, &merges, &types, pre))
+            }
+            "llama" => {
+                let content = sentence_piece(file, &tokens, &types)?;
+                let scores: Vec<String> = file
+                    .floats("tokenizer.ggml.scores")
+                    .unwrap_or_default()
+                    .iter()
+                    .map(|score| score.to_bits().to_string())
+                    .collect();
+                let scores: Vec<&str> = scores.iter().map(String::as_str).collect();
+                (content, digest(&tokens, &scores, &types, "llama"))
+            }
+            other => {
+                return Err(EngineError::Tokenizer(format!(
+                    "unsupported vocabulary `{other}`; supported: gpt2 (byte-level BPE), \
+                     llama (SentencePiece)"
+                )));
+            }
+        };
         let mut markup = content.clone();
         let added: Vec<AddedToken> = (0..tokens.len())
             .filter(|&id| is(CONTROL, id) || is(USER_DEFINED, id))
@@ -63,15 +85,18 @@ impl TextTokenizer {
 
         let id_of = |key| file.u32(key).map(TokenId);
         let bos = id_of("tokenizer.ggml.bos_token_id");
-        let end_of_turn = ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"].map(id_of);
+        let named = ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"].map(id_of);
+        let usual = (0..tokens.len())
+            .filter(|&id| is(CONTROL, id) && END_OF_TURN.contains(&tokens[id]))
+            .map(|id| TokenId(id as u32));
         Ok(TextTokenizer {
             markup,
             content,
             control: (0..tokens.len()).map(|id| is(CONTROL, id)).collect(),
             bos,
             add_bos: file.bool("tokenizer.ggml.add_bos_token").unwrap_or(false),
-            end_of_turn: end_of_turn.into_iter().flatten().collect(),
-            digest: digest(&tokens, &merges, &types, pre),
+            end_of_turn: named.into_iter().flatten().chain(usual).collect(),
+            digest,
         })
     }
 
@@ -131,7 +156,7 @@ impl TextTokenizer {
         self.control.get(token.0 as usize).copied().unwrap_or(false)
     }
 
-    /// BLAKE3 of vocabulary, merges and pre-tokenizer.
+    /// BLAKE3 of vocabulary, merges or scores, and pre-tokenizer.
     pub fn digest(&self) -> [u8; 32] {
         self.digest
     }
@@ -180,7 +205,7 @@ fn digest(tokens: &[&str], merges: &[&str], types: &[u32], pre: &str) -> [u8; 32
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is used as a function in `map_err`")]
-fn tokenizer_error(error: tokenizers::Error) -> EngineError {
+pub(super) fn tokenizer_error(error: tokenizers::Error) -> EngineError {
     EngineError::Tokenizer(error.to_string())
 }
 
@@ -213,8 +238,8 @@ impl TextStream<'_> {
             return Ok(String::new());
         }
         let fresh = text[self.printed..].to_owned();
-        // Byte-level decoding does not depend on what came before, so a
-        // finished text can be forgotten.
+        // Decoding of bytes does not depend on what came before, so a finished
+        // text can be forgotten.
         self.tokens.clear();
         self.printed = 0;
         Ok(fresh)

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use candle_core::quantized::gguf_file::Value;
-use skillgraft_engine::{EngineError, Model, ModelOptions};
+use skillgraft_engine::{EngineError, Message, Model, ModelOptions, Role};
 
 use crate::tiny;
 
@@ -60,9 +60,23 @@ fn unknown_pre_tokenizers_are_refused() {
 }
 
 #[test]
-fn a_model_without_a_chat_template_is_refused() {
-    let error = load_changed("tokenizer.chat_template", None);
-    assert!(error.to_string().contains("not a chat or instruct model"), "{error}");
+fn a_model_without_a_chat_template_goes_on_with_plain_text() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("model.gguf");
+    std::fs::write(&path, tiny::gguf(&[("tokenizer.chat_template", None)]))
+        .expect("the folder can be written");
+    let model: std::sync::Arc<Model> =
+        Model::load(&path, &ModelOptions::default()).expect("it needs no template");
+    let template = model.template();
+    assert!(template.is_plain());
+    let message = |role, content: &str| Message { role, content: content.to_owned() };
+    let mut history = vec![message(Role::System, "be kind")];
+    let frame = template.frame(&history, Role::User).expect("it renders");
+    assert_eq!((frame.head.as_str(), frame.tail.as_str()), ("", "\n\n"));
+    history.push(message(Role::User, "hello"));
+    assert_eq!(template.generation_prompt(&history).expect("it renders"), "Answer:");
+    let frame = template.frame(&history, Role::Assistant).expect("it renders");
+    assert_eq!((frame.head.as_str(), frame.tail.as_str()), ("Answer: ", "\n\n"));
 }
 
 #[test]
@@ -90,10 +104,7 @@ fn a_template_that_rewrites_earlier_turns_is_reported() {
     std::fs::write(&path, tiny::gguf(&changed)).expect("the folder can be written");
     let model: std::sync::Arc<Model> =
         Model::load(&path, &ModelOptions::default()).expect("the template parses");
-    let system = skillgraft_engine::Message {
-        role: skillgraft_engine::Role::System,
-        content: "be kind".to_owned(),
-    };
-    let refused = model.template().frame(&[system], skillgraft_engine::Role::User);
+    let system = Message { role: Role::System, content: "be kind".to_owned() };
+    let refused = model.template().frame(&[system], Role::User);
     assert!(matches!(refused, Err(EngineError::TemplateRewrites { role: "user" })));
 }

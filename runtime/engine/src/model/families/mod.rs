@@ -1,9 +1,11 @@
 //! One file per model family: metadata to [`DecoderSpec`], and weight names.
 //! A new family is one file here and one line in [`FAMILIES`].
 
+mod gemma3;
 mod llama;
 mod metadata;
 mod qwen2;
+mod qwen3;
 
 use super::spec::DecoderSpec;
 use crate::error::EngineError;
@@ -101,7 +103,7 @@ impl WeightNames {
 }
 
 /// The supported families.
-const FAMILIES: [&dyn Family; 2] = [&llama::Llama, &qwen2::Qwen2];
+const FAMILIES: [&dyn Family; 4] = [&llama::Llama, &qwen2::Qwen2, &qwen3::Qwen3, &gemma3::Gemma3];
 
 /// Architectures of the supported families.
 pub fn supported_architectures() -> Vec<&'static str> {
