@@ -6,4 +6,5 @@ mod activation;
 mod bad_files;
 mod context;
 mod exactness;
+mod families;
 mod tiny;

@@ -4,6 +4,7 @@
 mod gemma3;
 mod llama;
 mod metadata;
+mod phi3;
 mod qwen2;
 mod qwen3;
 
@@ -103,7 +104,8 @@ impl WeightNames {
 }
 
 /// The supported families.
-const FAMILIES: [&dyn Family; 4] = [&llama::Llama, &qwen2::Qwen2, &qwen3::Qwen3, &gemma3::Gemma3];
+const FAMILIES: [&dyn Family; 5] =
+    [&llama::Llama, &qwen2::Qwen2, &qwen3::Qwen3, &gemma3::Gemma3, &phi3::Phi3];
 
 /// Architectures of the supported families.
 pub fn supported_architectures() -> Vec<&'static str> {
