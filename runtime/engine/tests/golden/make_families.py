@@ -11,8 +11,9 @@ numpy 2.4.6; the versions used last are in `families.json`. Run in this folder:
     python -m venv venv && venv/bin/pip install torch transformers gguf sentencepiece
     venv/bin/python make_families.py
 
-With a path to a Gemma 3 GGUF file as its argument it writes
-`gemma3_270m_ids.json` instead: token ids of that file's whole vocabulary.
+With the path of a real GGUF file as its argument it writes token ids of that
+file's whole vocabulary instead: of a Gemma 3, by the sentencepiece library,
+`gemma3_270m_ids.json`; of a Qwen2, by transformers, `qwen2_ids.json`.
 """
 
 import importlib.metadata
@@ -334,6 +335,13 @@ def ids_of_file(path):
     return ids_by_sentencepiece(proto)
 
 
+def ids_by_transformers(path):
+    folder, name = Path(path).parent, Path(path).name
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, gguf_file=name)
+    encode = lambda text: tokenizer(text, add_special_tokens=False)["input_ids"]
+    return [{"text": text, "ids": encode(text)} for text in TEXTS]
+
+
 def save(name, value):
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
     (HERE / name).write_text(text.replace('{"t', '\n{"t') + "\n")
@@ -341,7 +349,10 @@ def save(name, value):
 
 def main():
     if len(sys.argv) > 1:
-        return save("gemma3_270m_ids.json", ids_of_file(sys.argv[1]))
+        path = sys.argv[1]
+        if gguf.GGUFReader(path).fields["general.architecture"].contents() == "qwen2":
+            return save("qwen2_ids.json", ids_by_transformers(path))
+        return save("gemma3_270m_ids.json", ids_of_file(path))
     makers = [llama, mistral, qwen2, qwen3, gemma3, phi3]
     packages = ["torch", "transformers", "gguf", "sentencepiece", "numpy"]
     save("families.json", {

@@ -8,3 +8,4 @@ mod context;
 mod exactness;
 mod families;
 mod tiny;
+mod vocabularies;

@@ -1,0 +1,74 @@
+//! Token ids against other implementations: the sentencepiece library, and
+//! transformers' tokenizer of Qwen2. `golden/make_families.py` made them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use skillgraft_engine::{Model, ModelOptions};
+use skillgraft_kv::TokenId;
+
+use crate::families::{golden, golden_json};
+
+/// Folder of real models: files that are not in the repository.
+const FOLDER: &str = "SKILLGRAFT_TEST_MODELS";
+
+fn load(path: &Path) -> Arc<Model> {
+    Model::load(path, &ModelOptions::default()).expect("it loads")
+}
+
+/// A real model, or `None` with the reason on stderr.
+fn real(file: &str) -> Option<Arc<Model>> {
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        eprintln!("SKIPPED: {FOLDER} names no folder with {file}");
+        return None;
+    };
+    let path = Path::new(&folder).join(file);
+    if !path.exists() {
+        eprintln!("SKIPPED: there is no {}", path.display());
+        return None;
+    }
+    Some(load(&path))
+}
+
+fn check(model: &Model, ids: &str) {
+    for case in golden_json(ids).as_array().expect("a list") {
+        let text = case["text"].as_str().expect("a text");
+        let wanted: Vec<u32> = serde_json::from_value(case["ids"].clone()).expect("ids");
+        let wanted: Vec<TokenId> = wanted.into_iter().map(TokenId).collect();
+        let tokenizer = model.tokenizer();
+        let got = tokenizer.encode_content(text).expect("it encodes");
+        assert_eq!(got, wanted, "{text:?}");
+        assert!(got.iter().all(|&token| !tokenizer.is_control(token)), "{text:?}");
+        assert_eq!(tokenizer.decode(&got).expect("it decodes"), text);
+
+        let mut stream = tokenizer.stream();
+        let pieces: Vec<String> =
+            got.iter().map(|&token| stream.push(token).expect("it decodes")).collect();
+        assert_eq!(pieces.concat() + &stream.finish().expect("it decodes"), text);
+    }
+}
+
+#[test]
+fn scored_vocabularies_give_the_ids_of_sentencepiece() {
+    let model = load(&golden("gemma3.gguf"));
+    check(&model, "sentence_piece.json");
+    let tokenizer = model.tokenizer();
+    assert_eq!(tokenizer.required_bos(), Some(TokenId(2)));
+    let markup = tokenizer.encode_markup("<bos>the").expect("it encodes");
+    let content = tokenizer.encode_content("the").expect("it encodes");
+    assert_eq!(markup, [&[TokenId(2)][..], &content].concat());
+}
+
+#[test]
+fn gemma_gives_the_ids_of_sentencepiece() {
+    if let Some(model) = real("gemma3-270m-q4_k_m.gguf") {
+        check(&model, "gemma3_270m_ids.json");
+    }
+}
+
+#[test]
+fn qwen_gives_the_ids_of_transformers() {
+    if let Some(model) = real("qwen2.5-coder-0.5b-q4_k_m.gguf") {
+        check(&model, "qwen2_ids.json");
+    }
+}
