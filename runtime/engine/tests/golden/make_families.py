@@ -8,12 +8,14 @@ the tiny gemma3 file's vocabulary, by the sentencepiece library.
 Made with torch 2.15.0, transformers 5.24.0, gguf 0.19.0, sentencepiece 0.2.3 and
 numpy 2.4.6; the versions used last are in `families.json`. Run in this folder:
 
-    python -m venv venv && venv/bin/pip install torch transformers gguf sentencepiece
+    python -m venv venv && venv/bin/pip install torch transformers accelerate gguf sentencepiece
     venv/bin/python make_families.py
 
 With the path of a real GGUF file as its argument it writes token ids of that
 file's whole vocabulary instead: of a Gemma 3, by the sentencepiece library,
-`gemma3_270m_ids.json`; of a Qwen2, by transformers, `qwen2_ids.json`.
+`gemma3_270m_ids.json`; of a Qwen2, by transformers, `qwen2_ids.json`. And what
+transformers computes with the file's weights, unpacked to f32:
+`gemma3_270m_logits.json` and `qwen2_logits.json`.
 """
 
 import importlib.metadata
@@ -77,7 +79,7 @@ def byte_vocabulary(writer, pre, vocab_size):
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre)
     tokens = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    tokens += [chr(33 + i) if 33 + i < 127 else chr(161 + i) for i in range(vocab_size - 4)] + ['!"']
+    tokens += [chr(33 + i) for i in range(vocab_size - 4)] + ['!"']
     writer.add_token_list(tokens)
     writer.add_token_types([CONTROL] * 3 + [gguf.TokenType.NORMAL] * (vocab_size - 3))
     writer.add_token_merges(['! "'])
@@ -226,7 +228,8 @@ def mistral():
         writer.add_rope_freq_base(10000.0)
         writer.add_sliding_window(19)
 
-    write("mistral", "llama", model, lambda w, n: byte_vocabulary(w, "gpt-2", n), extra, permute=True)
+    write("mistral", "llama", model, lambda w, n: byte_vocabulary(w, "gpt-2", n), extra,
+          permute=True)
     return [case(model, 290)]
 
 
@@ -342,6 +345,25 @@ def ids_by_transformers(path):
     return [{"text": text, "ids": encode(text)} for text in TEXTS]
 
 
+def logits_by_transformers(path, ids):
+    """The largest logits of some rows of the texts' ids, one after another."""
+    folder, name = Path(path).parent, Path(path).name
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, gguf_file=name, dtype=torch.float32, attn_implementation="eager"
+    )
+    tokens = [id for _ in range(6) for case in ids for id in case["ids"]]
+    with torch.no_grad():
+        logits = model(torch.tensor([tokens]), use_cache=False).logits[0]
+    rows = [0, 1, 40, len(tokens) - 1]
+    best = [torch.topk(logits[row], 40) for row in rows]
+    return {
+        "tokens": tokens,
+        "rows": rows,
+        "ids": [top.indices.tolist() for top in best],
+        "logits": [[round(float(x), 4) for x in top.values] for top in best],
+    }
+
+
 def save(name, value):
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
     (HERE / name).write_text(text.replace('{"t', '\n{"t') + "\n")
@@ -350,9 +372,11 @@ def save(name, value):
 def main():
     if len(sys.argv) > 1:
         path = sys.argv[1]
-        if gguf.GGUFReader(path).fields["general.architecture"].contents() == "qwen2":
-            return save("qwen2_ids.json", ids_by_transformers(path))
-        return save("gemma3_270m_ids.json", ids_of_file(path))
+        is_qwen = gguf.GGUFReader(path).fields["general.architecture"].contents() == "qwen2"
+        name = "qwen2" if is_qwen else "gemma3_270m"
+        ids = ids_by_transformers(path) if is_qwen else ids_of_file(path)
+        save(f"{name}_ids.json", ids)
+        return save(f"{name}_logits.json", logits_by_transformers(path, ids))
     makers = [llama, mistral, qwen2, qwen3, gemma3, phi3]
     packages = ["torch", "transformers", "gguf", "sentencepiece", "numpy"]
     save("families.json", {

@@ -7,5 +7,6 @@ mod bad_files;
 mod context;
 mod exactness;
 mod families;
+mod real_models;
 mod tiny;
 mod vocabularies;

@@ -1,34 +1,11 @@
 //! Token ids against other implementations: the sentencepiece library, and
 //! transformers' tokenizer of Qwen2. `golden/make_families.py` made them.
 
-use std::path::Path;
-use std::sync::Arc;
-
 use skillgraft_engine::{Model, ModelOptions};
 use skillgraft_kv::TokenId;
 
 use crate::families::{golden, golden_json};
-
-/// Folder of real models: files that are not in the repository.
-const FOLDER: &str = "SKILLGRAFT_TEST_MODELS";
-
-fn load(path: &Path) -> Arc<Model> {
-    Model::load(path, &ModelOptions::default()).expect("it loads")
-}
-
-/// A real model, or `None` with the reason on stderr.
-fn real(file: &str) -> Option<Arc<Model>> {
-    let Some(folder) = std::env::var_os(FOLDER) else {
-        eprintln!("SKIPPED: {FOLDER} names no folder with {file}");
-        return None;
-    };
-    let path = Path::new(&folder).join(file);
-    if !path.exists() {
-        eprintln!("SKIPPED: there is no {}", path.display());
-        return None;
-    }
-    Some(load(&path))
-}
+use crate::real_models::{GEMMA, QWEN, real};
 
 fn check(model: &Model, ids: &str) {
     for case in golden_json(ids).as_array().expect("a list") {
@@ -50,7 +27,8 @@ fn check(model: &Model, ids: &str) {
 
 #[test]
 fn scored_vocabularies_give_the_ids_of_sentencepiece() {
-    let model = load(&golden("gemma3.gguf"));
+    let model: std::sync::Arc<Model> =
+        Model::load(&golden("gemma3.gguf"), &ModelOptions::default()).expect("it loads");
     check(&model, "sentence_piece.json");
     let tokenizer = model.tokenizer();
     assert_eq!(tokenizer.required_bos(), Some(TokenId(2)));
@@ -61,14 +39,14 @@ fn scored_vocabularies_give_the_ids_of_sentencepiece() {
 
 #[test]
 fn gemma_gives_the_ids_of_sentencepiece() {
-    if let Some(model) = real("gemma3-270m-q4_k_m.gguf") {
+    if let Some(model) = real(GEMMA, &ModelOptions::default()) {
         check(&model, "gemma3_270m_ids.json");
     }
 }
 
 #[test]
 fn qwen_gives_the_ids_of_transformers() {
-    if let Some(model) = real("qwen2.5-coder-0.5b-q4_k_m.gguf") {
+    if let Some(model) = real(QWEN, &ModelOptions::default()) {
         check(&model, "qwen2_ids.json");
     }
 }
