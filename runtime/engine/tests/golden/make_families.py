@@ -48,6 +48,21 @@ TEXTS = [
     "The models are trained.",
 ]
 
+CORPUS = """
+A tokenizer is trained on text, and the text is what decides how words are cut.
+The weights of a model are read from a file; the file says how they are written.
+def forward(self, tokens): return self.norm(self.layers(self.embed(tokens)))
+for (row, column) in enumerate(rows): print(row, column, rows[row][column])
+When the service does not answer, look at the log of the last hour and restart it.
+Numbers such as 1024, 2048, 4096 and 65536 are powers of two; 1000 and 12345 are not.
+Every block keeps its keys and values, and a block that moved is read through another angle.
+He said that she had said that they were there, and that this was all there was to it.
+if x == y and z != w: raise ValueError("x and y are the same, z and w are not")
+Bread, butter, cheese, apples, oranges, bananas, potatoes, carrots, onions and garlic.
+The river runs through the valley, under the old bridge, past the mill and into the sea.
+Questions are answered from what was read before; what was not read cannot be answered.
+""".strip()
+
 
 def filled(model):
     """Weights large enough that every part of the model matters."""
@@ -87,8 +102,8 @@ def byte_vocabulary(writer, pre, vocab_size):
 
 
 def sentence_piece_model(vocab_size):
-    """A BPE vocabulary with bytes, trained on this file and its texts."""
-    lines = Path(__file__).read_text().splitlines() + TEXTS * 3
+    """A BPE vocabulary with bytes."""
+    lines = CORPUS.splitlines() + TEXTS * 3
     trained = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_writer=trained, model_type="bpe",

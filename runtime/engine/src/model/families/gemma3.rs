@@ -32,11 +32,7 @@ impl Family for Gemma3 {
         "gemma3"
     }
 
-    fn spec(
-        &self,
-        file: &GgufFile,
-        _context_limit: Option<u32>,
-    ) -> Result<DecoderSpec, EngineError> {
+    fn spec(&self, file: &GgufFile, _limit: Option<u32>) -> Result<DecoderSpec, EngineError> {
         let metadata = Metadata { file, architecture: self.architecture() };
         let mut spec = metadata.decoder(&self.names())?;
         spec.embedding_scale = (spec.hidden_dim as f32).sqrt();

@@ -19,11 +19,7 @@ impl Family for Llama {
         "llama"
     }
 
-    fn spec(
-        &self,
-        file: &GgufFile,
-        _context_limit: Option<u32>,
-    ) -> Result<DecoderSpec, EngineError> {
+    fn spec(&self, file: &GgufFile, _limit: Option<u32>) -> Result<DecoderSpec, EngineError> {
         let metadata = Metadata { file, architecture: self.architecture() };
         let mut spec = metadata.decoder(&self.names())?;
         let rope = &mut spec.ropes[0];

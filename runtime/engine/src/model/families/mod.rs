@@ -17,10 +17,9 @@ pub(crate) trait Family: Sync {
     /// `general.architecture` of its files.
     fn architecture(&self) -> &'static str;
 
-    /// Reads the spec from a file's metadata. `context_limit` is the longest
+    /// Reads the spec from a file's metadata. `limit` is the longest
     /// context the user wants, in tokens; `None` leaves it to the model.
-    fn spec(&self, file: &GgufFile, context_limit: Option<u32>)
-    -> Result<DecoderSpec, EngineError>;
+    fn spec(&self, file: &GgufFile, limit: Option<u32>) -> Result<DecoderSpec, EngineError>;
 
     /// Names of the tensors.
     fn names(&self) -> WeightNames;

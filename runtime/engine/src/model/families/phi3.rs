@@ -25,18 +25,14 @@ impl Family for Phi3 {
         "phi3"
     }
 
-    fn spec(
-        &self,
-        file: &GgufFile,
-        context_limit: Option<u32>,
-    ) -> Result<DecoderSpec, EngineError> {
+    fn spec(&self, file: &GgufFile, limit: Option<u32>) -> Result<DecoderSpec, EngineError> {
         let metadata = Metadata { file, architecture: self.architecture() };
         let mut spec = metadata.decoder(&self.names())?;
         if !file.has_tensor(SHORT) && !file.has_tensor(LONG) {
             return Ok(spec);
         }
         let original = metadata.require_u32("rope.scaling.original_context_length")?;
-        let is_long = context_limit.is_some_and(|limit| limit > original);
+        let is_long = limit.is_some_and(|limit| limit > original);
         let rope = &mut spec.ropes[0];
         let divisors =
             file.dequantize_len(if is_long { LONG } else { SHORT }, rope.rotary_dim / 2)?;

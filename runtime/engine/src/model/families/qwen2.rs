@@ -14,11 +14,7 @@ impl Family for Qwen2 {
         "qwen2"
     }
 
-    fn spec(
-        &self,
-        file: &GgufFile,
-        _context_limit: Option<u32>,
-    ) -> Result<DecoderSpec, EngineError> {
+    fn spec(&self, file: &GgufFile, _limit: Option<u32>) -> Result<DecoderSpec, EngineError> {
         Metadata { file, architecture: self.architecture() }.decoder(&self.names())
     }
 
