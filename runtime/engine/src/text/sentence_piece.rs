@@ -2,11 +2,14 @@
 //! and no list of merges. Of two neighbours, those are joined first whose whole
 //! has the best score (Kudo and Richardson 2018).
 //!
-//! **Refuses:** vocabularies that want a space before the text. Texts are encoded
-//! piece by piece here, and only the first would want one.
+//! Some want a space before a text. Texts are encoded piece by piece here, so a
+//! space is put only where a text certainly begins: behind a control token.
+//!
+//! **Refuses:** vocabularies that cannot spell every byte.
 
 use std::collections::HashMap;
 
+use skillgraft_kv::TokenId;
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::decoders::byte_fallback::ByteFallback;
 use tokenizers::decoders::fuse::Fuse;
@@ -26,22 +29,17 @@ const BYTE: u32 = 6;
 /// How SentencePiece writes a space.
 const SPACE: &str = "\u{2581}";
 
-/// The tokenizer of a file, without its control tokens.
+/// The tokenizer of tokens with their scores and types, without control tokens.
 ///
 /// # Errors
 /// [`EngineError::Tokenizer`] when the vocabulary is incomplete, or of a kind
 /// that is not supported.
 pub(super) fn sentence_piece(
-    file: &GgufFile,
     tokens: &[&str],
+    scores: &[f32],
     types: &[u32],
 ) -> Result<Tokenizer, EngineError> {
     let refused = |reason: &str| Err(EngineError::Tokenizer(reason.to_owned()));
-    // Where the key is absent a space is wanted.
-    if file.bool("tokenizer.ggml.add_space_prefix").unwrap_or(true) {
-        return refused("a vocabulary with a space before every text is not supported");
-    }
-    let scores = file.floats("tokenizer.ggml.scores").unwrap_or_default();
     if scores.len() != tokens.len() || types.len() != tokens.len() {
         return refused("a `llama` vocabulary needs a score and a type for each token");
     }
@@ -52,7 +50,7 @@ pub(super) fn sentence_piece(
     let vocabulary: Vocab =
         tokens.iter().zip(0u32..).map(|(token, id)| ((*token).to_owned(), id)).collect();
     let bpe = BPE::builder()
-        .vocab_and_merges(vocabulary, merges(tokens, &scores, types))
+        .vocab_and_merges(vocabulary, merges(tokens, scores, types))
         .byte_fallback(true)
         .build()
         .map_err(tokenizer_error)?;
@@ -75,6 +73,57 @@ pub(super) fn sentence_piece(
         .collect();
     tokenizer.add_tokens(found_whole).map_err(tokenizer_error)?;
     Ok(tokenizer)
+}
+
+/// Control tokens, behind which a text begins.
+#[derive(Debug)]
+pub(super) struct TextStarts(Vec<(String, TokenId)>);
+
+impl TextStarts {
+    /// Those of a file; `None` for a vocabulary that wants no space before a text.
+    pub(super) fn of(file: &GgufFile, tokens: &[&str], control: &[bool]) -> Option<Self> {
+        // Where the key is absent a space is wanted.
+        if !file.bool("tokenizer.ggml.add_space_prefix").unwrap_or(true) {
+            return None;
+        }
+        let controls = tokens.iter().zip(0..).zip(control).filter(|&(_, &is_control)| is_control);
+        Some(TextStarts(
+            controls.map(|((token, id), _)| ((*token).to_owned(), TokenId(id))).collect(),
+        ))
+    }
+
+    /// Encodes markup; `content` encodes what lies between control tokens.
+    pub(super) fn encode(
+        &self,
+        mut markup: &str,
+        content: impl Fn(&str) -> Result<Vec<TokenId>, EngineError>,
+    ) -> Result<Vec<TokenId>, EngineError> {
+        let mut ids = Vec::new();
+        let mut is_start = false;
+        loop {
+            let next = self.first_in(markup);
+            let text = next.map_or(markup, |(at, ..)| &markup[..at]);
+            if is_start && !text.is_empty() {
+                ids.extend(content(&format!(" {text}"))?);
+            } else {
+                ids.extend(content(text)?);
+            }
+            let Some((at, len, id)) = next else { return Ok(ids) };
+            ids.push(id);
+            markup = &markup[at + len..];
+            is_start = true;
+        }
+    }
+
+    /// Where the first control token is, its length, and its id; the longest of
+    /// those that begin there.
+    fn first_in(&self, markup: &str) -> Option<(usize, usize, TokenId)> {
+        let found = self
+            .0
+            .iter()
+            .filter_map(|(token, id)| markup.find(token.as_str()).map(|at| (at, token.len(), *id)));
+        found.min_by_key(|&(at, len, _)| (at, std::cmp::Reverse(len)))
+    }
 }
 
 /// Every way to join two tokens into a third, the best first.

@@ -11,7 +11,7 @@ use tokenizers::models::bpe::BPE;
 use tokenizers::{AddedToken, Tokenizer};
 
 use super::pre_tokenizer::{normalizer, pre_tokenizer};
-use super::sentence_piece::sentence_piece;
+use super::sentence_piece::{TextStarts, sentence_piece};
 use crate::error::EngineError;
 use crate::load::GgufFile;
 
@@ -19,6 +19,9 @@ use crate::load::GgufFile;
 const CONTROL: u32 = 3;
 /// `tokenizer.ggml.token_type` of a token that a user of the vocabulary added.
 pub(super) const USER_DEFINED: u32 = 4;
+
+/// `tokenizer.ggml.model` of SentencePiece's vocabularies.
+const SENTENCE_PIECE: &str = "llama";
 
 /// Control tokens that end a turn in the chat formats in use, whether a file
 /// names them or not: one has the end of a text as `eos` and says nothing of the
@@ -33,6 +36,8 @@ pub struct TextTokenizer {
     markup: Tokenizer,
     /// Knows no control tokens.
     content: Tokenizer,
+    /// Where the vocabulary wants a space before a text.
+    text_starts: Option<TextStarts>,
     control: Vec<bool>,
     bos: Option<TokenId>,
     add_bos: bool,
@@ -53,33 +58,35 @@ impl TextTokenizer {
         let pre = file.str("tokenizer.ggml.pre").unwrap_or("default");
         let is = |kind: u32, id: usize| types.get(id) == Some(&kind);
 
-        let (content, digest) = match file.str("tokenizer.ggml.model").unwrap_or("none") {
+        let control: Vec<bool> = (0..tokens.len()).map(|id| is(CONTROL, id)).collect();
+
+        let kind = file.str("tokenizer.ggml.model").unwrap_or("none");
+        let (content, text_starts, digest) = match kind {
             "gpt2" => {
                 let merges = require("tokenizer.ggml.merges")?;
-                (byte_level_bpe(&tokens, &merges, pre)?, digest(&tokens, &merges, &types, pre))
+                let digest = digest([&tokens, &merges, &[pre]], types.iter().copied());
+                (byte_level_bpe(&tokens, &merges, pre)?, None, digest)
             }
-            "llama" => {
-                let content = sentence_piece(file, &tokens, &types)?;
-                let scores: Vec<String> = file
-                    .floats("tokenizer.ggml.scores")
-                    .unwrap_or_default()
-                    .iter()
-                    .map(|score| score.to_bits().to_string())
-                    .collect();
-                let scores: Vec<&str> = scores.iter().map(String::as_str).collect();
-                (content, digest(&tokens, &scores, &types, "llama"))
+            SENTENCE_PIECE => {
+                let scores = file.floats("tokenizer.ggml.scores").unwrap_or_default();
+                let content = sentence_piece(&tokens, &scores, &types)?;
+                let starts = TextStarts::of(file, &tokens, &control);
+                let spacing = if starts.is_some() { "spaced" } else { "" };
+                let bits = scores.iter().map(|score| score.to_bits());
+                let numbers = types.iter().copied().chain(bits);
+                (content, starts, digest([&tokens, &[spacing], &[kind]], numbers))
             }
             other => {
                 return Err(EngineError::Tokenizer(format!(
                     "unsupported vocabulary `{other}`; supported: gpt2 (byte-level BPE), \
-                     llama (SentencePiece)"
+                     {SENTENCE_PIECE} (SentencePiece's BPE)"
                 )));
             }
         };
         let mut markup = content.clone();
         let added: Vec<AddedToken> = (0..tokens.len())
-            .filter(|&id| is(CONTROL, id) || is(USER_DEFINED, id))
-            .map(|id| AddedToken::from(tokens[id], is(CONTROL, id)).normalized(false))
+            .filter(|&id| control[id] || is(USER_DEFINED, id))
+            .map(|id| AddedToken::from(tokens[id], control[id]).normalized(false))
             .collect();
         markup.add_special_tokens(added).map_err(tokenizer_error)?;
 
@@ -87,15 +94,18 @@ impl TextTokenizer {
         let bos = id_of("tokenizer.ggml.bos_token_id");
         let named = ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"].map(id_of);
         let usual = (0..tokens.len())
-            .filter(|&id| is(CONTROL, id) && END_OF_TURN.contains(&tokens[id]))
+            .filter(|&id| control[id] && END_OF_TURN.contains(&tokens[id]))
             .map(|id| TokenId(id as u32));
+        let end_of_turn = named.into_iter().flatten().chain(usual).collect();
         Ok(TextTokenizer {
             markup,
             content,
-            control: (0..tokens.len()).map(|id| is(CONTROL, id)).collect(),
+            text_starts,
+            control,
             bos,
-            add_bos: file.bool("tokenizer.ggml.add_bos_token").unwrap_or(false),
-            end_of_turn: named.into_iter().flatten().chain(usual).collect(),
+            // Where the key is absent, SentencePiece's models want it.
+            add_bos: file.bool("tokenizer.ggml.add_bos_token").unwrap_or(kind == SENTENCE_PIECE),
+            end_of_turn,
             digest,
         })
     }
@@ -105,7 +115,10 @@ impl TextTokenizer {
     /// # Errors
     /// [`EngineError::Tokenizer`] when the library refuses the text.
     pub fn encode_markup(&self, text: &str) -> Result<Vec<TokenId>, EngineError> {
-        encode(&self.markup, text)
+        match &self.text_starts {
+            None => encode(&self.markup, text),
+            Some(starts) => starts.encode(text, |text| self.encode_content(text)),
+        }
     }
 
     /// Encodes text that a person, a skill or a tool wrote: no control token
@@ -189,17 +202,17 @@ fn encode(tokenizer: &Tokenizer, text: &str) -> Result<Vec<TokenId>, EngineError
     Ok(encoding.get_ids().iter().copied().map(TokenId).collect())
 }
 
-fn digest(tokens: &[&str], merges: &[&str], types: &[u32], pre: &str) -> [u8; 32] {
+fn digest(texts: [&[&str]; 3], numbers: impl Iterator<Item = u32>) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
-    for texts in [tokens, merges, &[pre]] {
+    for texts in texts {
         hasher.update(&(texts.len() as u64).to_le_bytes());
         for text in texts {
             hasher.update(&(text.len() as u64).to_le_bytes());
             hasher.update(text.as_bytes());
         }
     }
-    for kind in types {
-        hasher.update(&kind.to_le_bytes());
+    for number in numbers {
+        hasher.update(&number.to_le_bytes());
     }
     *hasher.finalize().as_bytes()
 }

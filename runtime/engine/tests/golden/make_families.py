@@ -3,7 +3,8 @@
 For each family: a GGUF file with the metadata and tensors that llama.cpp's
 converter writes, and the logits that Hugging Face transformers computes with the
 same weights. `families.json` holds the logits; `sentence_piece.json` token ids of
-the tiny gemma3 file's vocabulary, by the sentencepiece library.
+the tiny gemma3 file's vocabulary, by the sentencepiece library, and
+`sentence_piece_spaced.json` those with a space before every text.
 
 Made with torch 2.15.0, transformers 5.24.0, gguf 0.19.0, sentencepiece 0.2.3 and
 numpy 2.4.6; the versions used last are in `families.json`. Run in this folder:
@@ -303,6 +304,8 @@ def gemma3():
     write("gemma3", "gemma3", model,
           lambda w, n: protos.append(sentence_piece_vocabulary(w, n)), extra)
     save("sentence_piece.json", ids_by_sentencepiece(protos[0]))
+    protos[0].normalizer_spec.add_dummy_prefix = True
+    save("sentence_piece_spaced.json", ids_by_sentencepiece(protos[0]))
     return [case(model, 310)]
 
 

@@ -94,13 +94,13 @@ fn logits_are_those_of_transformers() {
     }
 }
 
-/// A model whose file has another number (four bytes) under a key.
-fn changed(name: &str, key: &str, value: [u8; 4]) -> Arc<Model> {
+/// A model whose file has another number under a key.
+pub(crate) fn changed(name: &str, key: &str, value: &[u8]) -> Arc<Model> {
     let mut bytes = std::fs::read(golden(&format!("{name}.gguf"))).expect("a committed file");
     let start = bytes.windows(key.len()).position(|window| window == key.as_bytes());
     // Behind the key is the value's type, four bytes too.
     let at = start.expect("the file has the key") + key.len() + 4;
-    bytes[at..at + 4].copy_from_slice(&value);
+    bytes[at..at + value.len()].copy_from_slice(value);
     let dir = tempfile::tempdir().expect("a temporary folder");
     let path = dir.path().join("model.gguf");
     std::fs::write(&path, bytes).expect("the folder can be written");
@@ -122,7 +122,7 @@ fn golden_rows_tell_every_number_of_a_family() {
         ("gemma3", "gemma3.rope.scaling.factor", 1f32.to_le_bytes()),
         ("phi3", "phi3.rope.scaling.attn_factor", 1f32.to_le_bytes()),
     ] {
-        let model = changed(name, key, value);
+        let model = changed(name, key, &value);
         let case = &cases(name)[0];
         let mut session = Session::new(Arc::clone(&model));
         let all = session.score(&case.tokens, "live").expect("it fits");

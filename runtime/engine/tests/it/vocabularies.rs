@@ -4,7 +4,7 @@
 use skillgraft_engine::{Model, ModelOptions};
 use skillgraft_kv::TokenId;
 
-use crate::families::{golden, golden_json};
+use crate::families::{changed, golden, golden_json};
 use crate::real_models::{GEMMA, QWEN, real};
 
 fn check(model: &Model, ids: &str) {
@@ -35,6 +35,25 @@ fn scored_vocabularies_give_the_ids_of_sentencepiece() {
     let markup = tokenizer.encode_markup("<bos>the").expect("it encodes");
     let content = tokenizer.encode_content("the").expect("it encodes");
     assert_eq!(markup, [&[TokenId(2)][..], &content].concat());
+}
+
+#[test]
+fn a_space_comes_before_a_text_behind_a_control_token() {
+    let model = changed("gemma3", "tokenizer.ggml.add_space_prefix", &[1]);
+    let tokenizer = model.tokenizer();
+    for case in golden_json("sentence_piece_spaced.json").as_array().expect("a list") {
+        let text = case["text"].as_str().expect("a text");
+        let ids: Vec<u32> = serde_json::from_value(case["ids"].clone()).expect("ids");
+        let ids: Vec<TokenId> = ids.into_iter().map(TokenId).collect();
+        if text.contains("<bos>") {
+            // In markup these are no text.
+            continue;
+        }
+        let plain = tokenizer.encode_content(text).expect("it encodes");
+        let markup = tokenizer.encode_markup(&format!("{text}<bos>{text}<eos>"));
+        let wanted = [&plain, &[TokenId(2)][..], &ids, &[TokenId(1)]].concat();
+        assert_eq!(markup.expect("it encodes"), wanted, "{text:?}");
+    }
 }
 
 #[test]
