@@ -185,7 +185,7 @@ impl Activate for GeluTanh {
     #[inline(always)]
     fn inner<L: Lanes>(self, x: L) -> L {
         /// `2 sqrt(2 / pi)`
-        const FACTOR: f32 = 1.595_769_1;
+        const FACTOR: f32 = 1.595_769_2;
         let cubic = x.mul(x).fma(L::splat(0.044_715), L::splat(1.0));
         x.mul(cubic).mul(L::splat(FACTOR))
     }

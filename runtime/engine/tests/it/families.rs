@@ -37,7 +37,7 @@ fn try_load(name: &str, options: ModelOptions) -> Result<Arc<Model>, EngineError
     Model::load(&golden(&format!("{name}.gguf")), &options)
 }
 
-fn load(name: &str, context_length: Option<u32>) -> Arc<Model> {
+pub(crate) fn load(name: &str, context_length: Option<u32>) -> Arc<Model> {
     let backend = BackendOptions { n_threads: Some(1), strict_f32: true };
     let options = ModelOptions { kv_dtype: KvDtype::F32, context_length, backend };
     try_load(name, options).unwrap_or_else(|error| panic!("{name}: {error}"))

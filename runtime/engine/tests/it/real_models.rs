@@ -15,6 +15,7 @@ pub(crate) const GEMMA: &str = "gemma3-270m-q4_k_m.gguf";
 pub(crate) const QWEN: &str = "qwen2.5-coder-0.5b-q4_k_m.gguf";
 
 /// A real model, or `None` with the reason on stderr.
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 pub(crate) fn real(file: &str, options: &ModelOptions) -> Option<Arc<Model>> {
     let Some(folder) = std::env::var_os(FOLDER) else {
         eprintln!("SKIPPED: {FOLDER} names no folder with {file}");

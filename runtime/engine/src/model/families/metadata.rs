@@ -50,7 +50,7 @@ impl Metadata<'_> {
         self.file.str(&self.key(name))
     }
 
-    /// The spec of a plain decoder: pre-norm, one rotation, SiLU, and a window
+    /// The spec of a plain decoder: pre-norm, one rotation, a gate of `SiLU`, and a window
     /// for all layers where the file has one. A family changes what differs.
     ///
     /// # Errors
