@@ -224,3 +224,56 @@ impl VerifiedBlock {
         self.0.header()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{KvDtype, RopePairing, RopeScaling};
+
+    #[test]
+    fn rotations_and_windows_of_layers_are_part_of_the_identity() {
+        let rope = |theta| RopeSpec {
+            theta,
+            rotary_dim: 8,
+            pairing: RopePairing::HalfSplit,
+            scaling: RopeScaling::None,
+        };
+        let layer = |rope, window| LayerAttention { rope, window };
+        let bytes = |ropes: &[RopeSpec], layers: &[LayerAttention]| {
+            BlockIdentity {
+                model: [1; 32],
+                tokenizer: [2; 32],
+                template: [3; 32],
+                ropes: ropes.to_vec(),
+                layers: layers.to_vec(),
+                geometry: KvGeometry {
+                    n_layers: 2,
+                    n_kv_heads: 1,
+                    head_dim: 8,
+                    dtype: KvDtype::F16,
+                },
+                arithmetic: "cpu".to_owned(),
+                anchor: AnchorKind::Neutral,
+                anchor_tokens: vec![TokenId(1)],
+                tokens: vec![TokenId(2)],
+                salt: [4; 16],
+            }
+            .canonical_bytes()
+        };
+        let ropes = [rope(1e6), rope(1e4)];
+        let long = RopeScaling::LongRope { divisors: vec![1.0; 4], attention_factor: 1.2 };
+        let layers = [layer(0, None), layer(1, Some(20))];
+        let all = [
+            bytes(&ropes, &layers),
+            bytes(&ropes[..1], &layers),
+            bytes(&[rope(1e4), rope(1e6)], &layers),
+            bytes(&[rope(1e6), RopeSpec { scaling: long, ..rope(1e4) }], &layers),
+            bytes(&ropes, &[layer(0, None), layer(1, None)]),
+            bytes(&ropes, &[layer(0, None), layer(1, Some(21))]),
+            bytes(&ropes, &[layer(0, None), layer(0, Some(20))]),
+        ];
+        for (i, one) in all.iter().enumerate() {
+            assert!(all[i + 1..].iter().all(|other| other != one), "{i}");
+        }
+    }
+}
