@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use skillgraft_kernels::{
-    AttentionFactors, AttentionSegment, AttentionShape, Coding, Cpu, Isa, KvShape, KvSource,
+    AttentionFactors, AttentionSegment, AttentionShape, Coding, Cpu, Gate, Isa, KvShape, KvSource,
     KvTarget, PackedLinear, RopeTable, Threads, WeightBlock,
 };
 use skillgraft_kv::{KvBuffer, KvDtype, PositionDelta, RopePairing, RopeScaling, RopeSpec};
@@ -217,7 +217,7 @@ fn elementwise(bench: &Bench, cpu: &Cpu) {
     let gate_up = values(m * 2 * 1536, 4.0);
     let mut gated = vec![0.0; m * 1536];
     bench.run(&format!("{gate} {m}x1536"), (m * 1536) as f64, "elements", || {
-        cpu.swiglu(&gate_up, 1536, &mut gated);
+        cpu.gated(Gate::Silu, &gate_up, 1536, &mut gated);
     });
 }
 

@@ -30,7 +30,7 @@ pub mod reference;
 mod rope;
 
 pub use cpu::{
-    AttentionFactors, AttentionSegment, AttentionShape, Coding, Cpu, HeadRows, Isa, KvShape,
+    AttentionFactors, AttentionSegment, AttentionShape, Coding, Cpu, Gate, HeadRows, Isa, KvShape,
     KvSource, KvTarget, PackedLinear, Threads, WeightBlock,
 };
 pub use rope::{Angles, QueryFrames, RopeTable};

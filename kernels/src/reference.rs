@@ -12,7 +12,7 @@
 use half::f16;
 use skillgraft_kv::{KvView, PositionDelta, RopePairing};
 
-use crate::{AttentionShape, KvShape, KvSource, RopeTable};
+use crate::{AttentionShape, Gate, KvShape, KvSource, RopeTable};
 
 /// `x W^T + bias`: `x` is `[m, n_in]`, `weights` `[n_out, n_in]`; the result is
 /// `[m, n_out]`.
@@ -41,10 +41,16 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f64> {
     out
 }
 
-/// `silu(gate) * up`, element by element.
-pub fn silu_mul(gate: &[f32], up: &[f32]) -> Vec<f64> {
-    let silu = |x: f64| x / (1.0 + (-x).exp());
-    gate.iter().zip(up).map(|(&gate, &up)| silu(f64::from(gate)) * f64::from(up)).collect()
+/// `gate(g) * up`, element by element.
+pub fn gated(gate: Gate, g: &[f32], up: &[f32]) -> Vec<f64> {
+    let activate = |x: f64| match gate {
+        Gate::Silu => x / (1.0 + (-x).exp()),
+        Gate::GeluTanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+            x / 2.0 * (1.0 + inner.tanh())
+        }
+    };
+    g.iter().zip(up).map(|(&g, &up)| activate(f64::from(g)) * f64::from(up)).collect()
 }
 
 /// Rotates one head in place to `position`, times `scaling`.

@@ -47,6 +47,10 @@ impl RopeTable {
                 assert_eq!(divisors.len(), dim / 2, "one divisor for each pair");
                 powers.iter().zip(divisors).map(|(&power, &by)| 1.0 / power / by).collect()
             }
+            RopeScaling::LongRope { divisors, .. } => {
+                assert_eq!(divisors.len(), dim / 2, "one divisor for each pair");
+                powers.iter().zip(divisors).map(|(&power, &by)| 1.0 / (by * power)).collect()
+            }
         };
         RopeTable {
             inv_freq: inv_freq.into_iter().map(f64::from).collect(),
@@ -70,8 +74,8 @@ impl RopeTable {
         &self.inv_freq
     }
 
-    /// What cosine and sine are multiplied by at the first rotation (YaRN;
-    /// otherwise 1).
+    /// What cosine and sine are multiplied by at the first rotation (YaRN and
+    /// LongRoPE; otherwise 1).
     pub fn attention_scaling(&self) -> f64 {
         self.attention_scaling
     }
@@ -160,7 +164,8 @@ fn yarn(powers: &[f32], spec: &RopeSpec) -> Vec<f32> {
 /// The scale of cosine and sine (arXiv 2309.00071, equation 22).
 fn attention_scaling(scaling: &RopeScaling) -> f64 {
     match scaling {
-        RopeScaling::Yarn { attention_factor: Some(given), .. } => *given,
+        RopeScaling::Yarn { attention_factor: Some(given), .. }
+        | RopeScaling::LongRope { attention_factor: given, .. } => *given,
         RopeScaling::Yarn { factor, .. } if *factor > 1.0 => 0.1 * factor.ln() + 1.0,
         RopeScaling::None
         | RopeScaling::Linear { .. }

@@ -22,6 +22,10 @@ use crate::snapshot::{Chooser, Snapshot};
 use crate::usage::UsageLog;
 use crate::warm::Background;
 
+/// What the user of a base model should know.
+const NO_TEMPLATE: &str = "the model file has no chat template, so it is a base model: \
+    messages are put together as plain text, and the answer is how the text goes on";
+
 /// A model, a block store and a catalog, shared by all conversations.
 pub struct Runtime {
     model: Arc<Model>,
@@ -103,6 +107,7 @@ impl Runtime {
         cache_dir: Option<&Path>,
     ) -> Self {
         let (salt, problem) = cache_dir.map_or(([0; 16], None), salt::load_or_create);
+        let no_template = model.template().is_plain().then(|| NO_TEMPLATE.to_owned());
         let SkillSettings { scan, catalog_share, .. } = SkillSettings::default();
         Runtime {
             model,
@@ -116,7 +121,7 @@ impl Runtime {
             background: Background::default(),
             usage: cache_dir.map(UsageLog::of),
             salt,
-            notices: problem.into_iter().collect(),
+            notices: problem.into_iter().chain(no_template).collect(),
             load_ms: 0.0,
         }
     }

@@ -7,6 +7,17 @@
 
 use crate::cpu::dispatch::{Cpu, Kernel};
 use crate::cpu::lanes::{LANES, Lanes, chunk, chunk_mut, exp, padded, reduce_add};
+use crate::cpu::rotate::HeadRows;
+
+/// The activation of a gated MLP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// `x / (1 + e^-x)` (SwiGLU, Shazeer 2020).
+    Silu,
+    /// GELU by its approximation with tanh (Hendrycks and Gimpel 2016):
+    /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`.
+    GeluTanh,
+}
 
 /// Elements of one work item: enough to be worth a thread.
 const ITEM_ELEMENTS: usize = 1 << 15;
@@ -28,34 +39,50 @@ impl Cpu {
         });
     }
 
-    /// `out = silu(gate) * up`, element by element.
+    /// RMS norm of each head of each row, in place: `x` holds `n_rows` rows,
+    /// `[n_heads, weight.len()]`, `row_stride` elements apart; what lies between
+    /// rows is left alone.
     ///
     /// # Panics
-    /// When the lengths differ.
-    pub fn silu_mul(&self, gate: &[f32], up: &[f32], out: &mut [f32]) {
-        assert_eq!(gate.len(), out.len(), "`gate` is not like `out`");
-        assert_eq!(up.len(), out.len(), "`up` is not like `out`");
-        self.threads().for_each_chunk(out, ITEM_ELEMENTS, |i, out| {
-            let gate = &gate[i * ITEM_ELEMENTS..][..out.len()];
-            let up = &up[i * ITEM_ELEMENTS..][..out.len()];
-            self.run(SiluMul { gate, up, out });
+    /// When `weight` is empty or a shape does not fit.
+    pub fn head_norm(
+        &self,
+        x: &mut [f32],
+        row_stride: usize,
+        n_rows: usize,
+        n_heads: usize,
+        weight: &[f32],
+        eps: f32,
+    ) {
+        let width = n_heads * weight.len();
+        assert!(width > 0, "{n_heads} heads of {}", weight.len());
+        HeadRows { data: x, row_stride }.check(n_rows, width);
+        let used = x.len().min(n_rows * row_stride);
+        let item_rows = (ITEM_ELEMENTS / width).max(1);
+        self.threads().for_each_chunk(&mut x[..used], item_rows * row_stride, |_, rows| {
+            for row in rows.chunks_mut(row_stride) {
+                self.run(HeadNorm { heads: &mut row[..width], weight, eps });
+            }
         });
     }
 
-    /// [`silu_mul`](Self::silu_mul) where one linear layer gave both: a row of
-    /// `gate_up`, `[m, 2 n]`, is `n` gates, then `n` ups; `out` is `[m, n]`.
+    /// `out = gate(g) * up` where one linear layer gave both: a row of `gate_up`,
+    /// `[m, 2 n]`, is `n` values of `g`, then `n` ups; `out` is `[m, n]`.
     ///
     /// # Panics
     /// When `n` is 0 or a shape does not fit.
-    pub fn swiglu(&self, gate_up: &[f32], n: usize, out: &mut [f32]) {
+    pub fn gated(&self, gate: Gate, gate_up: &[f32], n: usize, out: &mut [f32]) {
         assert!(n > 0 && out.len().is_multiple_of(n), "`out` is not [m, {n}]");
         assert_eq!(gate_up.len(), 2 * out.len(), "`gate_up` is not [m, 2 * {n}]");
         let item_rows = (ITEM_ELEMENTS / n).max(1);
         self.threads().for_each_chunk(out, item_rows * n, |i, out| {
             for (j, out) in out.chunks_mut(n).enumerate() {
                 let row = &gate_up[(i * item_rows + j) * 2 * n..][..2 * n];
-                let (gate, up) = row.split_at(n);
-                self.run(SiluMul { gate, up, out });
+                let (g, up) = row.split_at(n);
+                match gate {
+                    Gate::Silu => self.run(Gated { kind: Silu, g, up, out }),
+                    Gate::GeluTanh => self.run(Gated { kind: GeluTanh, g, up, out }),
+                }
             }
         });
     }
@@ -73,6 +100,20 @@ impl Cpu {
     }
 }
 
+/// `1 / rms(x)`, with `eps` added to the mean of squares.
+#[inline(always)]
+fn rms_scale<L: Lanes>(x: &[f32], eps: f32) -> f32 {
+    let whole = x.len() - x.len() % LANES;
+    let mut squares = L::splat(0.0);
+    for i in (0..whole).step_by(LANES) {
+        let x = L::load(chunk(x, i));
+        squares = x.fma(x, squares);
+    }
+    let tail = L::load(&padded(x, whole, 0.0));
+    let mean = reduce_add(tail.fma(tail, squares)) / x.len() as f32;
+    1.0 / (mean + eps).sqrt()
+}
+
 /// Some whole rows.
 struct RmsNorm<'a> {
     x: &'a [f32],
@@ -86,15 +127,7 @@ impl Kernel for RmsNorm<'_> {
     fn run<L: Lanes>(self) {
         let n = self.weight.len();
         for (x, out) in self.x.chunks_exact(n).zip(self.out.chunks_exact_mut(n)) {
-            let whole = n - n % LANES;
-            let mut squares = L::splat(0.0);
-            for i in (0..whole).step_by(LANES) {
-                let x = L::load(chunk(x, i));
-                squares = x.fma(x, squares);
-            }
-            let tail = L::load(&padded(x, whole, 0.0));
-            let mean = reduce_add(tail.fma(tail, squares)) / n as f32;
-            let scale = 1.0 / (mean + self.eps).sqrt();
+            let scale = rms_scale::<L>(x, self.eps);
             for ((out, &x), &weight) in out.iter_mut().zip(x).zip(self.weight) {
                 *out = x * scale * weight;
             }
@@ -102,33 +135,83 @@ impl Kernel for RmsNorm<'_> {
     }
 }
 
-struct SiluMul<'a> {
-    gate: &'a [f32],
+/// The heads of one row, one after another.
+struct HeadNorm<'a> {
+    heads: &'a mut [f32],
+    weight: &'a [f32],
+    eps: f32,
+}
+
+impl Kernel for HeadNorm<'_> {
+    #[inline(always)]
+    fn run<L: Lanes>(self) {
+        for head in self.heads.chunks_exact_mut(self.weight.len()) {
+            let scale = rms_scale::<L>(head, self.eps);
+            for (x, &weight) in head.iter_mut().zip(self.weight) {
+                *x = *x * scale * weight;
+            }
+        }
+    }
+}
+
+struct Gated<'a, F> {
+    kind: F,
+    g: &'a [f32],
     up: &'a [f32],
     out: &'a mut [f32],
 }
 
-/// `gate / (1 + e^-gate) * up`
-#[inline(always)]
-fn silu_mul<L: Lanes>(gate: L, up: L) -> L {
-    let e = exp(L::splat(0.0).sub(gate));
-    gate.div(L::splat(1.0).add(e)).mul(up)
+/// An activation, lane by lane.
+trait Activate: Copy {
+    /// What `x` is multiplied by the logistic function of.
+    fn inner<L: Lanes>(self, x: L) -> L;
 }
 
-impl Kernel for SiluMul<'_> {
+#[derive(Clone, Copy)]
+struct Silu;
+
+impl Activate for Silu {
+    #[inline(always)]
+    fn inner<L: Lanes>(self, x: L) -> L {
+        x
+    }
+}
+
+#[derive(Clone, Copy)]
+struct GeluTanh;
+
+impl Activate for GeluTanh {
+    /// `(1 + tanh(u)) / 2` is the logistic function of `2 u`.
+    #[inline(always)]
+    fn inner<L: Lanes>(self, x: L) -> L {
+        /// `2 sqrt(2 / pi)`
+        const FACTOR: f32 = 1.595_769_2;
+        let cubic = x.mul(x).fma(L::splat(0.044_715), L::splat(1.0));
+        x.mul(cubic).mul(L::splat(FACTOR))
+    }
+}
+
+/// `g / (1 + e^-inner(g)) * up`
+#[inline(always)]
+fn gate_mul<L: Lanes>(kind: impl Activate, g: L, up: L) -> L {
+    let e = exp(L::splat(0.0).sub(kind.inner(g)));
+    g.div(L::splat(1.0).add(e)).mul(up)
+}
+
+impl<F: Activate> Kernel for Gated<'_, F> {
     #[inline(always)]
     fn run<L: Lanes>(self) {
         let n = self.out.len();
         let whole = n - n % LANES;
         for i in (0..whole).step_by(LANES) {
-            let (gate, up) = (L::load(chunk(self.gate, i)), L::load(chunk(self.up, i)));
-            silu_mul(gate, up).store(chunk_mut(self.out, i));
+            let (g, up) = (L::load(chunk(self.g, i)), L::load(chunk(self.up, i)));
+            gate_mul(self.kind, g, up).store(chunk_mut(self.out, i));
         }
         if whole < n {
-            let gate = L::load(&padded(self.gate, whole, 0.0));
+            let g = L::load(&padded(self.g, whole, 0.0));
             let up = L::load(&padded(self.up, whole, 0.0));
             let mut last = [0.0; LANES];
-            silu_mul(gate, up).store(&mut last);
+            gate_mul(self.kind, g, up).store(&mut last);
             self.out[whole..].copy_from_slice(&last[..n - whole]);
         }
     }

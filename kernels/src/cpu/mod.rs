@@ -35,6 +35,7 @@ mod tile;
 
 pub use attention::{AttentionSegment, AttentionShape};
 pub use dispatch::{AttentionFactors, Cpu, Isa};
+pub use elementwise::Gate;
 pub use kv::{KvShape, KvSource, KvTarget};
 pub use linear::PackedLinear;
 pub use quantised::{Coding, WeightBlock};

@@ -2,8 +2,8 @@
 //! on odd sizes, mixed types, poisoned outputs and pages with spare room.
 
 use skillgraft_kernels::{
-    AttentionFactors, AttentionShape, Cpu, HeadRows, KvShape, PackedLinear, QueryFrames, RopeTable,
-    reference,
+    AttentionFactors, AttentionShape, Cpu, Gate, HeadRows, KvShape, PackedLinear, QueryFrames,
+    RopeTable, reference,
 };
 use skillgraft_kv::{KvDtype, Position, PositionDelta, RopePairing, RopeScaling, RopeSpec};
 
@@ -78,19 +78,16 @@ fn rms_norm_and_gates() {
             assert_close(&out, &reference::rms_norm(&x, &weight, 1e-5), 2e-6, what);
 
             let (gate, up) = (values.vec(m * n, 20.0), values.vec(m * n, 2.0));
-            let gated = reference::silu_mul(&gate, &up);
-            let mut out = poison(m * n);
-            cpu.silu_mul(&gate, &up, &mut out);
-            assert_close(&out, &gated, 2e-6, what);
-
             let joined: Vec<f32> = gate
                 .chunks(n)
                 .zip(up.chunks(n))
                 .flat_map(|(gate, up)| [gate, up].concat())
                 .collect();
-            let mut out = poison(m * n);
-            cpu.swiglu(&joined, n, &mut out);
-            assert_close(&out, &gated, 2e-6, what);
+            for kind in [Gate::Silu, Gate::GeluTanh] {
+                let mut out = poison(m * n);
+                cpu.gated(kind, &joined, n, &mut out);
+                assert_close(&out, &reference::gated(kind, &gate, &up), 4e-6, what);
+            }
 
             let mut sum = gate.clone();
             cpu.add(&mut sum, &up);
@@ -103,10 +100,34 @@ fn rms_norm_and_gates() {
 fn gates_at_the_extremes() {
     for_each_cpu(|cpu| {
         let gate = [-1e4, -200.0, -90.0, -0.0, 0.0, 90.0, 1e4, f32::NAN];
-        let mut out = poison(gate.len());
-        cpu.silu_mul(&gate, &[1.0; 8], &mut out);
-        assert_eq!(out[..7], [0.0, 0.0, 0.0, 0.0, 0.0, 90.0, 1e4]);
-        assert!(out[7].is_nan(), "a NaN must not vanish");
+        for kind in [Gate::Silu, Gate::GeluTanh] {
+            let mut out = poison(gate.len());
+            cpu.gated(kind, &[gate, [1.0; 8]].concat(), 8, &mut out);
+            assert_eq!(out[..7], [0.0, 0.0, 0.0, 0.0, 0.0, 90.0, 1e4]);
+            assert!(out[7].is_nan(), "a NaN must not vanish");
+        }
+    });
+}
+
+#[test]
+fn norm_of_heads_leaves_gaps_alone() {
+    for_each_cpu(|cpu| {
+        for (n_rows, n_heads, head_dim) in [(1, 1, 1), (5, 3, 10), (67, 2, 64), (3, 5, 33)] {
+            let row_stride = n_heads * head_dim + 7;
+            let mut values = Values::new(11);
+            let weight = values.vec(head_dim, 1.0);
+            let heads = values.vec(n_rows * n_heads * head_dim, 3.0);
+            let mut x = poison((n_rows - 1) * row_stride + n_heads * head_dim);
+            for (row, heads) in x.chunks_mut(row_stride).zip(heads.chunks(n_heads * head_dim)) {
+                row[..n_heads * head_dim].copy_from_slice(heads);
+            }
+            cpu.head_norm(&mut x, row_stride, n_rows, n_heads, &weight, 1e-6);
+            let rows = x.chunks(row_stride);
+            assert!(rows.clone().all(|row| row[n_heads * head_dim..].iter().all(|x| x.is_nan())));
+            let got: Vec<f32> = rows.flat_map(|row| row[..n_heads * head_dim].to_vec()).collect();
+            let wanted = reference::rms_norm(&heads, &weight, 1e-6);
+            assert_close(&got, &wanted, 2e-6, cpu.isa().name());
+        }
     });
 }
 

@@ -2,7 +2,9 @@
 //! context is cut, and work is shared among threads.
 
 use proptest::prelude::*;
-use skillgraft_kernels::{AttentionShape, Cpu, Isa, KvShape, KvSource, PackedLinear, Threads};
+use skillgraft_kernels::{
+    AttentionShape, Cpu, Gate, Isa, KvShape, KvSource, PackedLinear, Threads,
+};
 use skillgraft_kv::KvDtype;
 
 use crate::common::{Page, Values, assert_same_bits, attention_cpus, name, poison, segment};
@@ -60,13 +62,13 @@ proptest! {
             let mut normed = poison(m * n);
             cpu.rms_norm(&x, &weight, 1e-6, &mut normed);
             let mut gated = poison(m * n);
-            cpu.swiglu(&gate_up, n, &mut gated);
+            cpu.gated(Gate::GeluTanh, &gate_up, n, &mut gated);
             for i in 0..m {
                 let mut row = poison(n);
                 cpu.rms_norm(&x[i * n..(i + 1) * n], &weight, 1e-6, &mut row);
                 assert_same_bits(&row, &normed[i * n..(i + 1) * n], cpu.isa().name());
                 let mut row = poison(n);
-                cpu.swiglu(&gate_up[2 * i * n..2 * (i + 1) * n], n, &mut row);
+                cpu.gated(Gate::GeluTanh, &gate_up[2 * i * n..2 * (i + 1) * n], n, &mut row);
                 assert_same_bits(&row, &gated[i * n..(i + 1) * n], cpu.isa().name());
             }
         }

@@ -23,7 +23,8 @@ mod text;
 
 pub use activate::{Activated, Activation, BlockOrigin, Mode, activate};
 pub use backend::{
-    AttentionSpec, Backend, BackendOptions, CpuBackend, CpuPage, PageRead, Sequence,
+    AttentionSpec, Backend, BackendOptions, CpuBackend, CpuPage, HeadSpan, PageRead, Sequence,
+    Turns,
 };
 pub use cache::{CacheSegment, PAGE_TOKENS, SegmentedCache, Storage};
 pub use compile::{BlockSource, compile, compile_from, take_block};

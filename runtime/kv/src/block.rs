@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{BlockHeader, KvBuffer, KvGeometry, KvView, LayerIdx, RopeSpec, TokenId};
+use crate::{
+    BlockHeader, KvBuffer, KvGeometry, KvView, LayerAttention, LayerIdx, RopeSpec, TokenId,
+};
 
 /// BLAKE3 of a [`BlockIdentity`]: a block's only name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,8 +86,10 @@ pub struct BlockIdentity {
     pub tokenizer: [u8; 32],
     /// BLAKE3 of the chat template.
     pub template: [u8; 32],
-    /// How K was rotated.
-    pub rope: RopeSpec,
+    /// How K was rotated: the model's rotations.
+    pub ropes: Vec<RopeSpec>,
+    /// Which of them each layer uses, and how far back it sees.
+    pub layers: Vec<LayerAttention>,
     /// Shape and element type of K and V.
     pub geometry: KvGeometry,
     /// Arithmetic that produced the KV (instruction set and precision): its
@@ -109,12 +113,15 @@ impl BlockIdentity {
         };
         let geometry = [self.geometry.n_layers, self.geometry.n_kv_heads, self.geometry.head_dim];
         let geometry: Vec<u8> = geometry.iter().flat_map(|&n| (n as u64).to_le_bytes()).collect();
-        let parts: [&[u8]; 12] = [
+        let ropes: Vec<u8> = self.ropes.iter().flat_map(with_length).collect();
+        let layers: Vec<u8> = self.layers.iter().flat_map(layer_bytes).collect();
+        let parts: [&[u8]; 13] = [
             &crate::FORMAT_VERSION.to_le_bytes(),
             &self.model,
             &self.tokenizer,
             &self.template,
-            &self.rope.canonical_bytes(),
+            &ropes,
+            &layers,
             &geometry,
             self.geometry.dtype.name().as_bytes(),
             self.arithmetic.as_bytes(),
@@ -130,6 +137,20 @@ impl BlockIdentity {
         }
         out
     }
+}
+
+fn with_length(rope: &RopeSpec) -> Vec<u8> {
+    let bytes = rope.canonical_bytes();
+    [&(bytes.len() as u64).to_le_bytes()[..], &bytes].concat()
+}
+
+fn layer_bytes(layer: &LayerAttention) -> [u8; 16] {
+    let mut out = [0; 16];
+    out[..8].copy_from_slice(&(layer.rope as u64).to_le_bytes());
+    // No window is as long as the largest number, so it stands for none.
+    let window = layer.window.map_or(u64::MAX, |window| window as u64);
+    out[8..].copy_from_slice(&window.to_le_bytes());
+    out
 }
 
 /// Read access to the KV of a block, wherever it lies.
@@ -201,5 +222,58 @@ impl VerifiedBlock {
     /// Identity, shape and provenance.
     pub fn header(&self) -> &BlockHeader {
         self.0.header()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{KvDtype, RopePairing, RopeScaling};
+
+    #[test]
+    fn rotations_and_windows_of_layers_are_part_of_the_identity() {
+        let rope = |theta| RopeSpec {
+            theta,
+            rotary_dim: 8,
+            pairing: RopePairing::HalfSplit,
+            scaling: RopeScaling::None,
+        };
+        let layer = |rope, window| LayerAttention { rope, window };
+        let bytes = |ropes: &[RopeSpec], layers: &[LayerAttention]| {
+            BlockIdentity {
+                model: [1; 32],
+                tokenizer: [2; 32],
+                template: [3; 32],
+                ropes: ropes.to_vec(),
+                layers: layers.to_vec(),
+                geometry: KvGeometry {
+                    n_layers: 2,
+                    n_kv_heads: 1,
+                    head_dim: 8,
+                    dtype: KvDtype::F16,
+                },
+                arithmetic: "cpu".to_owned(),
+                anchor: AnchorKind::Neutral,
+                anchor_tokens: vec![TokenId(1)],
+                tokens: vec![TokenId(2)],
+                salt: [4; 16],
+            }
+            .canonical_bytes()
+        };
+        let ropes = [rope(1e6), rope(1e4)];
+        let long = RopeScaling::LongRope { divisors: vec![1.0; 4], attention_factor: 1.2 };
+        let layers = [layer(0, None), layer(1, Some(20))];
+        let all = [
+            bytes(&ropes, &layers),
+            bytes(&ropes[..1], &layers),
+            bytes(&[rope(1e4), rope(1e6)], &layers),
+            bytes(&[rope(1e6), RopeSpec { scaling: long, ..rope(1e4) }], &layers),
+            bytes(&ropes, &[layer(0, None), layer(1, None)]),
+            bytes(&ropes, &[layer(0, None), layer(1, Some(21))]),
+            bytes(&ropes, &[layer(0, None), layer(0, Some(20))]),
+        ];
+        for (i, one) in all.iter().enumerate() {
+            assert!(all[i + 1..].iter().all(|other| other != one), "{i}");
+        }
     }
 }

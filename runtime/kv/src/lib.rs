@@ -27,5 +27,5 @@ pub use geometry::KvGeometry;
 pub use header::{BlockHeader, FORMAT_VERSION, HeaderError};
 pub use ledger::{Ledger, LedgerError, Segment, SegmentOrigin};
 pub use position::{LayerIdx, Position, PositionDelta, TokenId, TokenSpan};
-pub use rope::{Relocatability, RopePairing, RopeScaling, RopeSpec};
+pub use rope::{LayerAttention, Relocatability, RopePairing, RopeScaling, RopeSpec};
 pub use store::{BlockStore, Kept, Lookup, MissReason, StoreStats, Stored, Tier};

@@ -46,6 +46,15 @@ pub enum RopeScaling {
     },
     /// Divisors of the plain frequencies, one a pair (GGUF `rope_freqs.weight`).
     Divisors(Vec<f32>),
+    /// LongRoPE (arXiv 2402.13753) in one of its regimes: short and long contexts
+    /// have divisors of their own, and a table has those of one.
+    LongRope {
+        /// Divisors of the plain frequencies, one a pair.
+        divisors: Vec<f32>,
+        /// Scale of cos and sin at the first rotation. Never applied again when a
+        /// block is relocated.
+        attention_factor: f64,
+    },
 }
 
 /// Everything that decides how a model rotates Q and K.
@@ -59,6 +68,17 @@ pub struct RopeSpec {
     pub pairing: RopePairing,
     /// How frequencies are stretched.
     pub scaling: RopeScaling,
+}
+
+/// What distinguishes the attention of one layer from that of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LayerAttention {
+    /// Which of the model's rotations it uses.
+    pub rope: usize,
+    /// How far back a token sees: the one at position `p` sees positions above
+    /// `p - window`. `None` for all of them. A block keeps all its tokens either
+    /// way.
+    pub window: Option<usize>,
 }
 
 /// Whether a model's blocks can be used at other positions than they were compiled at.
@@ -113,6 +133,11 @@ impl RopeSpec {
             RopeScaling::Divisors(divisors) => {
                 let divisors: Vec<f64> = divisors.iter().map(|&d| f64::from(d)).collect();
                 scaling(4, &divisors);
+            }
+            RopeScaling::LongRope { divisors, attention_factor } => {
+                let divisors = divisors.iter().map(|&d| f64::from(d));
+                let values: Vec<f64> = std::iter::once(*attention_factor).chain(divisors).collect();
+                scaling(5, &values);
             }
         }
         out

@@ -1,12 +1,12 @@
 //! The CPU backend: plain buffers and our own kernels.
 
 use skillgraft_kernels::{
-    AttentionSegment, AttentionShape, Coding, Cpu, HeadRows, Isa, KvShape, KvSource, KvTarget,
-    PackedLinear, Threads, WeightBlock,
+    AttentionSegment, AttentionShape, Coding, Cpu, Gate, HeadRows, Isa, KvShape, KvSource,
+    KvTarget, PackedLinear, Threads, WeightBlock,
 };
 use skillgraft_kv::{KvBuffer, KvGeometry, KvView, TokenId};
 
-use super::{AttentionSpec, Backend, BackendOptions, PageRead, Sequence};
+use super::{AttentionSpec, Backend, BackendOptions, HeadSpan, PageRead, Sequence};
 use crate::cache::{CacheSegment, Storage};
 
 /// Runs the decoder on the CPU.
@@ -59,7 +59,7 @@ impl CpuHidden {
 
 impl Backend for CpuBackend {
     type Linear = PackedLinear;
-    type Norm = Vec<f32>;
+    type Vector = Vec<f32>;
     type Hidden = CpuHidden;
     type Page = CpuPage;
 
@@ -103,7 +103,7 @@ impl Backend for CpuBackend {
         weights.bytes()
     }
 
-    fn pack_norm(&self, values: Vec<f32>) -> Vec<f32> {
+    fn pack_vector(&self, values: Vec<f32>) -> Vec<f32> {
         values
     }
 
@@ -117,10 +117,13 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn embed(&self, table: &PackedLinear, tokens: &[TokenId]) -> CpuHidden {
+    fn embed(&self, table: &PackedLinear, tokens: &[TokenId], scale: f32) -> CpuHidden {
         let mut hidden = CpuHidden::zeroed(tokens.len(), table.n_in());
         for (row, token) in hidden.data.chunks_exact_mut(table.n_in()).zip(tokens) {
             table.row(token.0 as usize, row);
+            for x in row {
+                *x *= scale;
+            }
         }
         hidden
     }
@@ -131,21 +134,31 @@ impl Backend for CpuBackend {
         out
     }
 
-    fn linear(&self, x: &CpuHidden, weights: &PackedLinear) -> CpuHidden {
+    fn head_norm(&self, x: &mut CpuHidden, heads: HeadSpan, norm: &Vec<f32>, eps: f32) {
+        let (n_rows, row_stride) = (x.n_rows(), x.width);
+        let HeadSpan { at, n_heads } = heads;
+        self.cpu.head_norm(&mut x.data[at..], row_stride, n_rows, n_heads, norm, eps);
+    }
+
+    fn linear(&self, x: &CpuHidden, weights: &PackedLinear, bias: Option<&Vec<f32>>) -> CpuHidden {
         let mut out = CpuHidden::zeroed(x.n_rows(), weights.n_out());
-        self.cpu.linear(&x.data, weights, None, &mut out.data);
+        self.cpu.linear(&x.data, weights, bias.map(Vec::as_slice), &mut out.data);
         out
+    }
+
+    fn add(&self, x: &CpuHidden, sum: &mut CpuHidden) {
+        self.cpu.add(&mut sum.data, &x.data);
     }
 
     fn linear_add(&self, x: &CpuHidden, weights: &PackedLinear, sum: &mut CpuHidden) {
         self.cpu.linear_add(&x.data, weights, &mut sum.data);
     }
 
-    fn gated(&self, x: &CpuHidden, gate_up: &PackedLinear) -> CpuHidden {
-        let both = self.linear(x, gate_up);
+    fn gated(&self, x: &CpuHidden, gate_up: &PackedLinear, gate: Gate) -> CpuHidden {
+        let both = self.linear(x, gate_up, None);
         let width = gate_up.n_out() / 2;
         let mut out = CpuHidden::zeroed(x.n_rows(), width);
-        self.cpu.swiglu(&both.data, width, &mut out.data);
+        self.cpu.gated(gate, &both.data, width, &mut out.data);
         out
     }
 
@@ -201,7 +214,8 @@ impl CpuBackend {
         let n_tokens = sequence.rows.len();
         let row_stride = qkv.len() / n_tokens;
         let (k_at, v_at) = (n_heads * head_dim, (n_heads + n_kv_heads) * head_dim);
-        self.cpu.rotate(&mut qkv[k_at..], row_stride, n_kv_heads, head_dim, &sequence.angles);
+        let angles = &sequence.turns[attention.rope].angles;
+        self.cpu.rotate(&mut qkv[k_at..], row_stride, n_kv_heads, head_dim, angles);
 
         let (page, n_used) = sequence.cache.tail_page_mut();
         let shape = KvShape { n_kv_heads, n_tokens, head_dim };
@@ -221,11 +235,12 @@ impl CpuBackend {
         sequence: &Sequence<'_, Self>,
         out: &mut [f32],
     ) {
-        let AttentionSpec { n_heads, n_kv_heads, head_dim, scale, .. } = *attention;
+        let AttentionSpec { n_heads, n_kv_heads, head_dim, scale, window, .. } = *attention;
+        let frames = &sequence.turns[attention.rope].frames;
         let n_rows = sequence.rows.len();
         let queries = HeadRows { data: qkv, row_stride: qkv.len() / n_rows };
-        let mut rotated = vec![0.0; sequence.frames.n_frames() * out.len()];
-        self.cpu.query_frames(&sequence.frames, queries, n_heads, head_dim, &mut rotated);
+        let mut rotated = vec![0.0; frames.n_frames() * out.len()];
+        self.cpu.query_frames(frames, queries, n_heads, head_dim, &mut rotated);
 
         let segments: Vec<AttentionSegment<'_>> = sequence
             .cache
@@ -233,12 +248,12 @@ impl CpuBackend {
             .iter()
             .map(|segment| {
                 let (k, v, head_stride) = kv_of(attention, segment);
-                let frame = sequence.frames.index_of(segment.delta);
+                let frame = frames.index_of(segment.delta);
                 let frame = frame.expect("every distance in the cache has a frame");
                 AttentionSegment { k, v, n_tokens: segment.n_tokens, head_stride, frame }
             })
             .collect();
-        let shape = AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale, window: None };
+        let shape = AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale, window };
         self.cpu.segment_attention(&shape, &rotated, &segments, out);
     }
 }

@@ -9,7 +9,7 @@ mod cpu;
 
 use std::fmt;
 
-use skillgraft_kernels::{Angles, Coding, QueryFrames, WeightBlock};
+use skillgraft_kernels::{Angles, Coding, Gate, QueryFrames, WeightBlock};
 use skillgraft_kv::{KvBuffer, KvGeometry, LayerIdx, TokenId};
 
 pub use cpu::{CpuBackend, CpuPage};
@@ -20,8 +20,8 @@ use crate::cache::SegmentedCache;
 pub trait Backend: Send + Sync + Sized + fmt::Debug + 'static {
     /// The weights of a linear map, packed as the device likes them.
     type Linear: Send + Sync;
-    /// The weights of a norm.
-    type Norm: Send + Sync;
+    /// The weights of a norm, or a bias.
+    type Vector: Send + Sync;
     /// Activations, `[n_rows, width]`, f32.
     type Hidden;
     /// Room for K and V of some tokens, in all layers.
@@ -60,27 +60,38 @@ pub trait Backend: Send + Sync + Sized + fmt::Debug + 'static {
     /// Bytes of packed weights that a product reads.
     fn linear_bytes(&self, weights: &Self::Linear) -> usize;
 
-    /// Takes the weights of a norm, `[width]`.
-    fn pack_norm(&self, values: Vec<f32>) -> Self::Norm;
+    /// Takes the weights of a norm, or a bias, `[width]`.
+    fn pack_vector(&self, values: Vec<f32>) -> Self::Vector;
 
     /// An empty page for `capacity` tokens.
     fn new_page(&self, geometry: KvGeometry, capacity: usize) -> Self::Page;
 
-    /// Rows of the embedding table, `[n_rows, hidden_dim]`.
-    fn embed(&self, table: &Self::Linear, tokens: &[TokenId]) -> Self::Hidden;
+    /// Rows of the embedding table, times `scale`, `[n_rows, hidden_dim]`.
+    fn embed(&self, table: &Self::Linear, tokens: &[TokenId], scale: f32) -> Self::Hidden;
 
     /// RMS norm of every row (Zhang and Sennrich 2019).
-    fn rms_norm(&self, x: &Self::Hidden, norm: &Self::Norm, eps: f32) -> Self::Hidden;
+    fn rms_norm(&self, x: &Self::Hidden, norm: &Self::Vector, eps: f32) -> Self::Hidden;
 
-    /// `x W^T`, `[n_rows, n_out]`.
-    fn linear(&self, x: &Self::Hidden, weights: &Self::Linear) -> Self::Hidden;
+    /// RMS norm of some heads of every row, each on its own, in place.
+    fn head_norm(&self, x: &mut Self::Hidden, heads: HeadSpan, norm: &Self::Vector, eps: f32);
+
+    /// `x W^T + bias`, `[n_rows, n_out]`.
+    fn linear(
+        &self,
+        x: &Self::Hidden,
+        weights: &Self::Linear,
+        bias: Option<&Self::Vector>,
+    ) -> Self::Hidden;
+
+    /// `sum += x`.
+    fn add(&self, x: &Self::Hidden, sum: &mut Self::Hidden);
 
     /// `sum += x W^T`.
     fn linear_add(&self, x: &Self::Hidden, weights: &Self::Linear, sum: &mut Self::Hidden);
 
-    /// `silu(x G^T) * (x U^T)` (SwiGLU, Shazeer 2020), `[n_rows, n]`, where
-    /// `gate_up` is G and U, one below the other, `2n` rows together.
-    fn gated(&self, x: &Self::Hidden, gate_up: &Self::Linear) -> Self::Hidden;
+    /// `gate(x G^T) * (x U^T)`, `[n_rows, n]`, where `gate_up` is G and U, one
+    /// below the other, `2n` rows together.
+    fn gated(&self, x: &Self::Hidden, gate_up: &Self::Linear, gate: Gate) -> Self::Hidden;
 
     /// Rotates and appends the K and V rows of each sequence to its cache, then
     /// attends: every row sees its own sequence up to itself. A row of `qkv` is
@@ -116,6 +127,20 @@ pub struct AttentionSpec {
     pub head_dim: usize,
     /// Scale of the scores.
     pub scale: f32,
+    /// Which of the model's rotations the layer uses.
+    pub rope: usize,
+    /// How far back a token sees: positions above its own minus this. `None` for
+    /// all of them.
+    pub window: Option<usize>,
+}
+
+/// Some heads of a row, one after another.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadSpan {
+    /// Element of the row that the first begins at.
+    pub at: usize,
+    /// Heads.
+    pub n_heads: usize,
 }
 
 /// The rows of one sequence in a forward pass.
@@ -125,10 +150,17 @@ pub struct Sequence<'a, B: Backend> {
     pub cache: &'a mut SegmentedCache<B>,
     /// Its rows among all rows of the pass.
     pub rows: std::ops::Range<usize>,
-    /// Angles of its rows' positions: what K is rotated by.
+    /// One for each of the model's rotations.
+    pub turns: Vec<Turns>,
+}
+
+/// How the rows of one sequence are rotated under one of the model's rotations.
+#[derive(Debug)]
+pub struct Turns {
+    /// Angles of the rows' positions: what K is rotated by.
     pub angles: Angles,
-    /// Where its queries are rotated to, once for each distance at which blocks
-    /// of the context are used.
+    /// Where queries are rotated to, once for each distance at which blocks of
+    /// the context are used.
     pub frames: QueryFrames,
 }
 

@@ -71,6 +71,16 @@ impl GgufFile {
         infos.map(|info| (info.ggml_dtype, info.shape.elem_count() as u64))
     }
 
+    /// Names of all tensors.
+    pub(crate) fn tensor_names(&self) -> impl Iterator<Item = &str> {
+        self.content.tensor_infos.keys().map(String::as_str)
+    }
+
+    /// Whether the metadata has a key.
+    pub(crate) fn has_key(&self, key: &str) -> bool {
+        self.content.metadata.contains_key(key)
+    }
+
     /// Whether the file holds a tensor.
     pub(crate) fn has_tensor(&self, name: &str) -> bool {
         self.content.tensor_infos.contains_key(name)
@@ -152,11 +162,6 @@ impl GgufFile {
         self.content.metadata.get(key)?.to_bool().ok()
     }
 
-    /// A whole number that must be there.
-    pub(crate) fn require_u32(&self, key: &str) -> Result<u32, EngineError> {
-        self.u32(key).ok_or_else(|| self.missing(key))
-    }
-
     /// A number that must be there.
     pub(crate) fn require_f32(&self, key: &str) -> Result<f32, EngineError> {
         self.f32(key).ok_or_else(|| self.missing(key))
@@ -166,6 +171,12 @@ impl GgufFile {
     pub(crate) fn strings(&self, key: &str) -> Option<Vec<&str>> {
         let values = self.content.metadata.get(key)?.to_vec().ok()?;
         values.iter().map(|value| value.to_string().ok().map(String::as_str)).collect()
+    }
+
+    /// A list of numbers.
+    pub(crate) fn floats(&self, key: &str) -> Option<Vec<f32>> {
+        let values = self.content.metadata.get(key)?.to_vec().ok()?;
+        values.iter().map(|value| value.to_f32().ok()).collect()
     }
 
     /// A list of whole numbers.

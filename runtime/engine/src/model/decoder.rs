@@ -1,22 +1,24 @@
 //! The one forward pass.
 
 use skillgraft_kernels::{QueryFrames, RopeTable};
-use skillgraft_kv::{LayerIdx, Position, TokenId};
+use skillgraft_kv::{LayerAttention, LayerIdx, Position, TokenId};
 
 use super::families::Family;
 use super::spec::DecoderSpec;
 use super::weights::{self, LayerWeights, Weights};
-use crate::backend::{AttentionSpec, Backend, Sequence};
+use crate::backend::{AttentionSpec, Backend, HeadSpan, Sequence, Turns};
 use crate::cache::SegmentedCache;
 use crate::error::EngineError;
 use crate::load::GgufFile;
 
 /// A decoder-only transformer with pre-norm blocks, grouped-query attention and
-/// a gated MLP.
+/// a gated MLP. What differs from family to family is data: in [`DecoderSpec`],
+/// or a weight that is there or not.
 pub struct Decoder<B: Backend> {
     spec: DecoderSpec,
     weights: Weights<B>,
-    rope: RopeTable,
+    /// One for each of [`DecoderSpec::ropes`].
+    ropes: Vec<RopeTable>,
 }
 
 /// New tokens of one sequence.
@@ -49,8 +51,8 @@ impl<B: Backend> Decoder<B> {
         backend: &B,
     ) -> Result<Self, EngineError> {
         let weights = weights::load(file, &spec, &family.names(), backend)?;
-        let rope = RopeTable::new(&spec.rope);
-        Ok(Decoder { spec, weights, rope })
+        let ropes = spec.ropes.iter().map(RopeTable::new).collect();
+        Ok(Decoder { spec, weights, ropes })
     }
 
     /// What the model is made of.
@@ -81,33 +83,70 @@ impl<B: Backend> Decoder<B> {
         let wanted: Vec<Vec<usize>> = wanted_rows(steps);
         let mut sequences = self.sequences(backend, steps);
 
-        let mut hidden = backend.embed(&self.weights.token_embedding, &tokens);
+        let (table, eps) = (&self.weights.token_embedding, self.spec.rms_eps);
+        let mut hidden = backend.embed(table, &tokens, self.spec.embedding_scale);
         for (layer, weights) in (0..).map(LayerIdx).zip(&self.weights.layers) {
-            let x = backend.rms_norm(&hidden, &weights.attn_norm, self.spec.rms_eps);
-            let qkv = backend.linear(&x, &weights.attn_qkv);
+            let x = backend.rms_norm(&hidden, &weights.attn_norm, eps);
+            let mut qkv = backend.linear(&x, &weights.attn_qkv, weights.attn_qkv_bias.as_ref());
+            self.norm_heads(backend, weights, &mut qkv);
             let attended = backend.attention(&self.attention_spec(layer), qkv, &mut sequences);
-            backend.linear_add(&attended, &weights.attn_output, &mut hidden);
+            let post = weights.attn_post_norm.as_ref();
+            self.add_to(backend, &attended, &weights.attn_output, post, &mut hidden);
 
-            let x = backend.rms_norm(&hidden, &weights.ffn_norm, self.spec.rms_eps);
-            let gated = backend.gated(&x, &weights.ffn_gate_up);
-            backend.linear_add(&gated, &weights.ffn_down, &mut hidden);
+            let x = backend.rms_norm(&hidden, &weights.ffn_norm, eps);
+            let gated = backend.gated(&x, &weights.ffn_gate_up, self.spec.gate);
+            let post = weights.ffn_post_norm.as_ref();
+            self.add_to(backend, &gated, &weights.ffn_down, post, &mut hidden);
         }
 
-        let head = self.weights.output.as_ref().unwrap_or(&self.weights.token_embedding);
+        let head = self.weights.output.as_ref().unwrap_or(table);
         if wanted.iter().all(Vec::is_empty) {
             return vec![Vec::new(); wanted.len()];
         }
-        let x = backend.rms_norm(&hidden, &self.weights.output_norm, self.spec.rms_eps);
+        let x = backend.rms_norm(&hidden, &self.weights.output_norm, eps);
         wanted.iter().map(|rows| backend.logits(&x, rows, head)).collect()
     }
 
+    /// Norms each head of Q and of K, where the model does.
+    fn norm_heads(&self, backend: &B, weights: &LayerWeights<B>, qkv: &mut B::Hidden) {
+        let DecoderSpec { n_heads, n_kv_heads, head_dim, rms_eps, .. } = self.spec;
+        if let Some(norm) = &weights.attn_q_norm {
+            backend.head_norm(qkv, HeadSpan { at: 0, n_heads }, norm, rms_eps);
+        }
+        if let Some(norm) = &weights.attn_k_norm {
+            let keys = HeadSpan { at: n_heads * head_dim, n_heads: n_kv_heads };
+            backend.head_norm(qkv, keys, norm, rms_eps);
+        }
+    }
+
+    /// `hidden += x W^T`, normed before it is added where the model does.
+    fn add_to(
+        &self,
+        backend: &B,
+        x: &B::Hidden,
+        weights: &B::Linear,
+        post_norm: Option<&B::Vector>,
+        hidden: &mut B::Hidden,
+    ) {
+        match post_norm {
+            None => backend.linear_add(x, weights, hidden),
+            Some(norm) => {
+                let y = backend.linear(x, weights, None);
+                backend.add(&backend.rms_norm(&y, norm, self.spec.rms_eps), hidden);
+            }
+        }
+    }
+
     fn attention_spec(&self, layer: LayerIdx) -> AttentionSpec {
+        let LayerAttention { rope, window } = self.spec.layers[layer.index()];
         AttentionSpec {
             layer,
             n_heads: self.spec.n_heads,
             n_kv_heads: self.spec.n_kv_heads,
             head_dim: self.spec.head_dim,
-            scale: self.spec.attention_scale(),
+            scale: self.spec.attention_scale,
+            rope,
+            window,
         }
     }
 
@@ -124,11 +163,14 @@ impl<B: Backend> Decoder<B> {
                 let start = step.cache.end();
                 let positions: Vec<Position> =
                     (0..rows.len() as u32).map(|row| start + row).collect();
-                let angles =
-                    self.rope.angles(positions.iter().map(|position| i64::from(position.0)));
-                let frames = QueryFrames::new(&self.rope, &positions, step.cache.deltas());
+                let deltas = step.cache.deltas();
+                let turns = self.ropes.iter().map(|rope| Turns {
+                    angles: rope.angles(positions.iter().map(|position| i64::from(position.0))),
+                    frames: QueryFrames::new(rope, &positions, deltas.iter().copied()),
+                });
+                let turns = turns.collect();
                 step.cache.reserve(backend, rows.len());
-                Sequence { cache: &mut *step.cache, rows, angles, frames }
+                Sequence { cache: &mut *step.cache, rows, turns }
             })
             .collect()
     }

@@ -60,7 +60,7 @@ impl<B: Backend> Model<B> {
     pub fn load(path: &Path, options: &ModelOptions) -> Result<Arc<Self>, EngineError> {
         let file = GgufFile::read(path)?;
         let family = family_of(&file)?;
-        let spec = family.spec(&file)?;
+        let spec = family.spec(&file, options.context_length)?;
         let backend = B::new(&options.backend);
         check_memory(&file, backend.takes_blocks())?;
 
@@ -139,12 +139,13 @@ impl<B: Backend> Model<B> {
 
 fn load_text(file: &GgufFile) -> Result<(TextTokenizer, ChatTemplate), EngineError> {
     let tokenizer = TextTokenizer::from_gguf(file)?;
-    let source = file.str("tokenizer.chat_template").ok_or_else(|| {
-        EngineError::Template("the file has none: it is not a chat or instruct model".to_owned())
-    })?;
     let bos = tokenizer.bos_text().unwrap_or_default();
     let eos = tokenizer.eos_text().unwrap_or_default();
-    let template = ChatTemplate::new(source, &bos, &eos)?;
+    let template = match file.str("tokenizer.chat_template") {
+        Some(source) => ChatTemplate::new(source, &bos, &eos)?,
+        None if tokenizer.required_bos().is_some() => ChatTemplate::plain(&bos)?,
+        None => ChatTemplate::plain("")?,
+    };
     Ok((tokenizer, template))
 }
 

@@ -1,6 +1,7 @@
 //! What a decoder is made of, as data.
 
-use skillgraft_kv::{KvDtype, KvGeometry, Relocatability, RopeSpec};
+use skillgraft_kernels::Gate;
+use skillgraft_kv::{KvDtype, KvGeometry, LayerAttention, Relocatability, RopeSpec};
 
 /// Everything the one forward pass needs to know about a model. A family file
 /// makes one from a model file's metadata.
@@ -26,8 +27,17 @@ pub struct DecoderSpec {
     pub context_length: u32,
     /// Epsilon of RMS norm.
     pub rms_eps: f32,
-    /// Rotation of Q and K.
-    pub rope: RopeSpec,
+    /// What embeddings are multiplied by.
+    pub embedding_scale: f32,
+    /// What attention scores are multiplied by; usually `head_dim^-1/2` (Vaswani
+    /// et al. 2017).
+    pub attention_scale: f32,
+    /// Activation of the gated MLP.
+    pub gate: Gate,
+    /// Rotations of Q and K.
+    pub ropes: Vec<RopeSpec>,
+    /// The rotation and the window of each layer, `[n_layers]`.
+    pub layers: Vec<LayerAttention>,
     /// Whether blocks of this model can be moved.
     pub relocatability: Relocatability,
     /// Row order of the Q and K projections in the file.
@@ -41,15 +51,13 @@ pub enum QkRowOrder {
     AsIs,
     /// GGUF's llama order, rows `2i` and `2i + 1` a pair: put back to half-split
     /// while loading, so that every model has the same K layout.
-    Interleaved,
+    Interleaved {
+        /// Leading elements of a head that are rotated.
+        rotary_dim: usize,
+    },
 }
 
 impl DecoderSpec {
-    /// Scale of attention scores, `head_dim^-1/2` (Vaswani et al. 2017).
-    pub fn attention_scale(&self) -> f32 {
-        1.0 / (self.head_dim as f32).sqrt()
-    }
-
     /// Shape of the model's KV when kept as `dtype`.
     pub fn kv_geometry(&self, dtype: KvDtype) -> KvGeometry {
         KvGeometry {

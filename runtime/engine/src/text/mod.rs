@@ -1,6 +1,7 @@
 //! Text to tokens and back: tokenizer and chat template.
 
 mod pre_tokenizer;
+mod sentence_piece;
 mod template;
 mod tokenizer;
 

@@ -12,6 +12,12 @@ use crate::error::EngineError;
 
 /// Stands for a message's content while its frame is found.
 const PLACEHOLDER: &str = "\u{1}skillgraft-content\u{1}";
+/// What stands for a chat template where a model has none: a base model, which
+/// goes on with a text. Turns are paragraphs, and the answer's has a name.
+const PLAIN: &str = "{{ bos_token }}{% for message in messages %}\
+    {% if message.role == 'assistant' %}{{ 'Answer: ' }}{% endif %}\
+    {{ message.content + '\n\n' }}{% endfor %}\
+    {% if add_generation_prompt %}{{ 'Answer:' }}{% endif %}";
 /// Name of the one template in the environment.
 const NAME: &str = "chat";
 
@@ -62,6 +68,7 @@ pub struct ChatTemplate {
     bos: String,
     eos: String,
     digest: [u8; 32],
+    is_plain: bool,
 }
 
 impl ChatTemplate {
@@ -85,7 +92,24 @@ impl ChatTemplate {
             bos: bos.to_owned(),
             eos: eos.to_owned(),
             digest: *blake3::hash(source.as_bytes()).as_bytes(),
+            is_plain: false,
         })
+    }
+
+    /// Plain text, for a model that has no template. `bos` is the text that every
+    /// context begins with, empty for none.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn plain(bos: &str) -> Result<Self, EngineError> {
+        ChatTemplate::new(PLAIN, bos, "")
+            .map(|template| ChatTemplate { is_plain: true, ..template })
+    }
+
+    /// Whether the model has no template of its own, so that messages are put
+    /// together as plain text.
+    pub fn is_plain(&self) -> bool {
+        self.is_plain
     }
 
     /// BLAKE3 of the template's source.

@@ -10,14 +10,24 @@ use tokenizers::decoders::byte_level::ByteLevel;
 use tokenizers::models::bpe::BPE;
 use tokenizers::{AddedToken, Tokenizer};
 
-use super::pre_tokenizer::pre_tokenizer;
+use super::pre_tokenizer::{normalizer, pre_tokenizer};
+use super::sentence_piece::{TextStarts, sentence_piece};
 use crate::error::EngineError;
 use crate::load::GgufFile;
 
 /// `tokenizer.ggml.token_type` of a control token.
 const CONTROL: u32 = 3;
 /// `tokenizer.ggml.token_type` of a token that a user of the vocabulary added.
-const USER_DEFINED: u32 = 4;
+pub(super) const USER_DEFINED: u32 = 4;
+
+/// `tokenizer.ggml.model` of SentencePiece's vocabularies.
+const SENTENCE_PIECE: &str = "llama";
+
+/// Control tokens that end a turn in the chat formats in use, whether a file
+/// names them or not: one has the end of a text as `eos` and says nothing of the
+/// end of a turn.
+const END_OF_TURN: [&str; 6] =
+    ["<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>"];
 
 /// Text to token ids and back.
 #[derive(Debug)]
@@ -26,6 +36,8 @@ pub struct TextTokenizer {
     markup: Tokenizer,
     /// Knows no control tokens.
     content: Tokenizer,
+    /// Where the vocabulary wants a space before a text.
+    text_starts: Option<TextStarts>,
     control: Vec<bool>,
     bos: Option<TokenId>,
     add_bos: bool,
@@ -37,41 +49,64 @@ impl TextTokenizer {
     /// Builds the tokenizer that a GGUF file describes.
     ///
     /// # Errors
-    /// [`EngineError::Tokenizer`] for a kind of vocabulary that is not
-    /// byte-level BPE with a known pre-tokenizer.
+    /// [`EngineError::Tokenizer`] for a kind of vocabulary that is neither
+    /// byte-level BPE with a known pre-tokenizer nor SentencePiece's BPE.
     pub(crate) fn from_gguf(file: &GgufFile) -> Result<Self, EngineError> {
-        let model = file.str("tokenizer.ggml.model").unwrap_or("none");
-        if model != "gpt2" {
-            return Err(EngineError::Tokenizer(format!(
-                "unsupported vocabulary `{model}`; supported: gpt2 (byte-level BPE)"
-            )));
-        }
         let require = |key| file.strings(key).ok_or_else(|| file.missing(key));
         let tokens = require("tokenizer.ggml.tokens")?;
-        let merges = require("tokenizer.ggml.merges")?;
-        let pre = file.str("tokenizer.ggml.pre").unwrap_or("default");
         let types = file.integers("tokenizer.ggml.token_type").unwrap_or_default();
+        let pre = file.str("tokenizer.ggml.pre").unwrap_or("default");
         let is = |kind: u32, id: usize| types.get(id) == Some(&kind);
 
-        let content = byte_level_bpe(&tokens, &merges, pre)?;
+        let control: Vec<bool> = (0..tokens.len()).map(|id| is(CONTROL, id)).collect();
+
+        let kind = file.str("tokenizer.ggml.model").unwrap_or("none");
+        let (content, text_starts, digest) = match kind {
+            "gpt2" => {
+                let merges = require("tokenizer.ggml.merges")?;
+                let digest = digest([&tokens, &merges, &[pre]], types.iter().copied());
+                (byte_level_bpe(&tokens, &merges, pre)?, None, digest)
+            }
+            SENTENCE_PIECE => {
+                let scores = file.floats("tokenizer.ggml.scores").unwrap_or_default();
+                let content = sentence_piece(&tokens, &scores, &types)?;
+                let starts = TextStarts::of(file, &tokens, &control);
+                let spacing = if starts.is_some() { "spaced" } else { "" };
+                let bits = scores.iter().map(|score| score.to_bits());
+                let numbers = types.iter().copied().chain(bits);
+                (content, starts, digest([&tokens, &[spacing], &[kind]], numbers))
+            }
+            other => {
+                return Err(EngineError::Tokenizer(format!(
+                    "unsupported vocabulary `{other}`; supported: gpt2 (byte-level BPE), \
+                     {SENTENCE_PIECE} (SentencePiece's BPE)"
+                )));
+            }
+        };
         let mut markup = content.clone();
         let added: Vec<AddedToken> = (0..tokens.len())
-            .filter(|&id| is(CONTROL, id) || is(USER_DEFINED, id))
-            .map(|id| AddedToken::from(tokens[id], is(CONTROL, id)).normalized(false))
+            .filter(|&id| control[id] || is(USER_DEFINED, id))
+            .map(|id| AddedToken::from(tokens[id], control[id]).normalized(false))
             .collect();
         markup.add_special_tokens(added).map_err(tokenizer_error)?;
 
         let id_of = |key| file.u32(key).map(TokenId);
         let bos = id_of("tokenizer.ggml.bos_token_id");
-        let end_of_turn = ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"].map(id_of);
+        let named = ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"].map(id_of);
+        let usual = (0..tokens.len())
+            .filter(|&id| control[id] && END_OF_TURN.contains(&tokens[id]))
+            .map(|id| TokenId(id as u32));
+        let end_of_turn = named.into_iter().flatten().chain(usual).collect();
         Ok(TextTokenizer {
             markup,
             content,
-            control: (0..tokens.len()).map(|id| is(CONTROL, id)).collect(),
+            text_starts,
+            control,
             bos,
-            add_bos: file.bool("tokenizer.ggml.add_bos_token").unwrap_or(false),
-            end_of_turn: end_of_turn.into_iter().flatten().collect(),
-            digest: digest(&tokens, &merges, &types, pre),
+            // Where the key is absent, SentencePiece's models want it.
+            add_bos: file.bool("tokenizer.ggml.add_bos_token").unwrap_or(kind == SENTENCE_PIECE),
+            end_of_turn,
+            digest,
         })
     }
 
@@ -80,7 +115,10 @@ impl TextTokenizer {
     /// # Errors
     /// [`EngineError::Tokenizer`] when the library refuses the text.
     pub fn encode_markup(&self, text: &str) -> Result<Vec<TokenId>, EngineError> {
-        encode(&self.markup, text)
+        match &self.text_starts {
+            None => encode(&self.markup, text),
+            Some(starts) => starts.encode(text, |text| self.encode_content(text)),
+        }
     }
 
     /// Encodes text that a person, a skill or a tool wrote: no control token
@@ -131,7 +169,7 @@ impl TextTokenizer {
         self.control.get(token.0 as usize).copied().unwrap_or(false)
     }
 
-    /// BLAKE3 of vocabulary, merges and pre-tokenizer.
+    /// BLAKE3 of vocabulary, merges or scores, and pre-tokenizer.
     pub fn digest(&self) -> [u8; 32] {
         self.digest
     }
@@ -154,6 +192,7 @@ fn byte_level_bpe(tokens: &[&str], merges: &[&str], pre: &str) -> Result<Tokeniz
         .map_err(tokenizer_error)?;
     let mut tokenizer = Tokenizer::new(bpe);
     tokenizer.with_pre_tokenizer(Some(pre_tokenizer(pre)?));
+    tokenizer.with_normalizer(normalizer(pre)).map_err(tokenizer_error)?;
     tokenizer.with_decoder(Some(ByteLevel::default()));
     Ok(tokenizer)
 }
@@ -163,23 +202,23 @@ fn encode(tokenizer: &Tokenizer, text: &str) -> Result<Vec<TokenId>, EngineError
     Ok(encoding.get_ids().iter().copied().map(TokenId).collect())
 }
 
-fn digest(tokens: &[&str], merges: &[&str], types: &[u32], pre: &str) -> [u8; 32] {
+fn digest(texts: [&[&str]; 3], numbers: impl Iterator<Item = u32>) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
-    for texts in [tokens, merges, &[pre]] {
+    for texts in texts {
         hasher.update(&(texts.len() as u64).to_le_bytes());
         for text in texts {
             hasher.update(&(text.len() as u64).to_le_bytes());
             hasher.update(text.as_bytes());
         }
     }
-    for kind in types {
-        hasher.update(&kind.to_le_bytes());
+    for number in numbers {
+        hasher.update(&number.to_le_bytes());
     }
     *hasher.finalize().as_bytes()
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it is used as a function in `map_err`")]
-fn tokenizer_error(error: tokenizers::Error) -> EngineError {
+pub(super) fn tokenizer_error(error: tokenizers::Error) -> EngineError {
     EngineError::Tokenizer(error.to_string())
 }
 
@@ -212,8 +251,8 @@ impl TextStream<'_> {
             return Ok(String::new());
         }
         let fresh = text[self.printed..].to_owned();
-        // Byte-level decoding does not depend on what came before, so a
-        // finished text can be forgotten.
+        // Decoding of bytes does not depend on what came before, so a finished
+        // text can be forgotten.
         self.tokens.clear();
         self.printed = 0;
         Ok(fresh)

@@ -109,3 +109,27 @@ fn a_text_that_no_store_has_is_prefilled_and_kept() {
     assert!(matches!(apart.block, Some(BlockOrigin::Compiled { .. })), "{apart:?}");
     assert_eq!((apart.grafted_tokens, apart.anchor), (41, AnchorKind::Neutral));
 }
+
+#[test]
+fn a_model_that_cannot_be_grafted_is_exact_and_says_why() {
+    // Longer than the rotation's first length: see the phi3 family.
+    let model = crate::families::load("phi3", Some(400));
+    let store = Shelf::default();
+    let ids = |from: u32, n: u32| -> Vec<TokenId> { (from..from + n).map(TokenId).collect() };
+    let (prefix, header, body) = (ids(4, 30), ids(20, 5), ids(30, 41));
+    let behind = [&prefix[..], &header].concat();
+    let source = BlockSource {
+        label: "skill",
+        anchor: AnchorKind::Prefix,
+        anchor_tokens: &behind,
+        tokens: &body,
+        salt: [0; 16],
+    };
+    let (mut session, _) = prefilled(&model, &[&prefix]);
+    let activation = Activation { label: "skill", header: &header, sources: &[source] };
+    let activated =
+        activate(&mut session, &store, &activation, Mode::Graft, &uninterrupted).expect("it fits");
+    assert_eq!((activated.mode, activated.grafted_tokens), (Mode::Exact, 0));
+    let reason = activated.fallback.expect("it has a reason");
+    assert!(reason.contains("beyond 64 tokens"), "{reason}");
+}

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use candle_core::quantized::gguf_file::Value;
-use skillgraft_engine::{EngineError, Model, ModelOptions};
+use skillgraft_engine::{EngineError, Message, Model, ModelOptions, Role};
 
 use crate::tiny;
 
@@ -48,7 +48,9 @@ fn a_missing_file_is_named() {
 #[test]
 fn other_architectures_are_named_with_the_supported_ones() {
     let error = load_changed("general.architecture", Some(Value::String("mamba".into())));
-    assert_eq!(error.to_string(), "unsupported model architecture `mamba`; supported: llama");
+    let supported = skillgraft_engine::supported_architectures().join(", ");
+    let wanted = format!("unsupported model architecture `mamba`; supported: {supported}");
+    assert_eq!(error.to_string(), wanted);
 }
 
 #[test]
@@ -58,9 +60,23 @@ fn unknown_pre_tokenizers_are_refused() {
 }
 
 #[test]
-fn a_model_without_a_chat_template_is_refused() {
-    let error = load_changed("tokenizer.chat_template", None);
-    assert!(error.to_string().contains("not a chat or instruct model"), "{error}");
+fn a_model_without_a_chat_template_goes_on_with_plain_text() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("model.gguf");
+    std::fs::write(&path, tiny::gguf(&[("tokenizer.chat_template", None)]))
+        .expect("the folder can be written");
+    let model: std::sync::Arc<Model> =
+        Model::load(&path, &ModelOptions::default()).expect("it needs no template");
+    let template = model.template();
+    assert!(template.is_plain());
+    let message = |role, content: &str| Message { role, content: content.to_owned() };
+    let mut history = vec![message(Role::System, "be kind")];
+    let frame = template.frame(&history, Role::User).expect("it renders");
+    assert_eq!((frame.head.as_str(), frame.tail.as_str()), ("", "\n\n"));
+    history.push(message(Role::User, "hello"));
+    assert_eq!(template.generation_prompt(&history).expect("it renders"), "Answer:");
+    let frame = template.frame(&history, Role::Assistant).expect("it renders");
+    assert_eq!((frame.head.as_str(), frame.tail.as_str()), ("Answer: ", "\n\n"));
 }
 
 #[test]
@@ -71,6 +87,12 @@ fn metadata_that_contradicts_the_tensors_is_refused() {
     assert!(error.to_string().contains("6 query heads with 4 KV heads"), "{error}");
     let error = load_changed("llama.block_count", Some(Value::U32(tiny::N_LAYERS as u32 + 1)));
     assert!(error.to_string().contains("`blk.3.attn_norm.weight` is missing"), "{error}");
+    // Tensors that nobody would read: another family's, or more layers.
+    let error = load_changed("llama.block_count", Some(Value::U32(tiny::N_LAYERS as u32 - 1)));
+    assert!(error.to_string().contains("tensor `blk.2."), "{error}");
+    let heads_of_layers = Value::Array(vec![Value::U32(2); tiny::N_LAYERS]);
+    let error = load_changed("llama.attention.head_count_kv", Some(heads_of_layers));
+    assert!(error.to_string().contains("is not one whole number"), "{error}");
 }
 
 #[test]
@@ -82,10 +104,7 @@ fn a_template_that_rewrites_earlier_turns_is_reported() {
     std::fs::write(&path, tiny::gguf(&changed)).expect("the folder can be written");
     let model: std::sync::Arc<Model> =
         Model::load(&path, &ModelOptions::default()).expect("the template parses");
-    let system = skillgraft_engine::Message {
-        role: skillgraft_engine::Role::System,
-        content: "be kind".to_owned(),
-    };
-    let refused = model.template().frame(&[system], skillgraft_engine::Role::User);
+    let system = Message { role: Role::System, content: "be kind".to_owned() };
+    let refused = model.template().frame(&[system], Role::User);
     assert!(matches!(refused, Err(EngineError::TemplateRewrites { role: "user" })));
 }

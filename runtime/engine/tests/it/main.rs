@@ -6,4 +6,7 @@ mod activation;
 mod bad_files;
 mod context;
 mod exactness;
+mod families;
+mod real_models;
 mod tiny;
+mod vocabularies;
