@@ -87,6 +87,11 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     proc_kib("/proc/self/smaps_rollup", "Rss:")
 }
 
+/// The most memory that a process has had in RAM: `self`, or a process id.
+pub(crate) fn peak_rss_bytes(process: &str) -> Option<u64> {
+    proc_kib(&format!("/proc/{process}/status"), "VmHWM:")
+}
+
 /// Holds what the allocator has been given back and not returned to the system, so
 /// that new allocations of about `n_bytes` make the process grow. Drop it when the
 /// growth has been measured.
