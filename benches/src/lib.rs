@@ -34,7 +34,8 @@ pub use fidelity::{
 pub use peer::{PeerPlace, PeerSpec};
 pub use report::{
     Agreement, BenchReport, CaseMethod, CaseRecord, DecodeRate, FidelityReport, GraftTiming,
-    Machine, MethodReport, ModeTiming, NoiseFloor, PeerRate, PeerReport, PeerTiming, Positions, PrefillRate, Ratio, Run, Workload,
+    Machine, MethodReport, ModeTiming, NoiseFloor, PeerRate, PeerReport, PeerTiming, Positions,
+    PrefillRate, Ratio, Run, Workload,
 };
 pub use speed::{BenchPlan, bench};
 pub use stats::{Interval, MedianInterval, bootstrap, median, median_interval, percentile};

@@ -92,9 +92,8 @@ impl LlamaServer {
         let props: Value =
             serde_json::from_str(&text).map_err(|error| self.fault(&error.to_string()))?;
         let text_of = |key: &str| props[key].as_str().map(str::to_owned);
-        let model = text_of("model_path").map(|path| {
-            path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned()
-        });
+        let model = text_of("model_path")
+            .map(|path| path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned());
         Ok(Props { model, version: text_of("build_info") })
     }
 

@@ -85,7 +85,8 @@ impl Peer {
                 (Some(process), url)
             }
         };
-        let mut peer = Peer { server: llama::LlamaServer::new(url), process, report: PeerReport::default() };
+        let mut peer =
+            Peer { server: llama::LlamaServer::new(url), process, report: PeerReport::default() };
         if let Some(process) = &mut peer.process {
             process.wait(&peer.server, watch)?;
         }

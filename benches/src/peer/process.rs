@@ -42,8 +42,20 @@ impl Process {
         let context = subject.model.context_length().to_string();
         let port_text = port.to_string();
         let options = [
-            "-t", &threads, "-tb", &threads, "-c", &context, "-np", "1", "--cache-ram", "0",
-            "--host", "127.0.0.1", "--port", &port_text,
+            "-t",
+            &threads,
+            "-tb",
+            &threads,
+            "-c",
+            &context,
+            "-np",
+            "1",
+            "--cache-ram",
+            "0",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            &port_text,
         ];
         let child = Command::new(program)
             .arg("-m")
