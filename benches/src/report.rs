@@ -59,7 +59,8 @@ pub struct BenchReport {
     pub run: Run,
     /// What it was run on.
     pub machine: Machine,
-    /// The most memory that this process has had resident.
+    /// The most memory that this process has had resident, the buffer that measures
+    /// bandwidth not counted; `None` where the system cannot leave it out.
     pub peak_rss_bytes: Option<u64>,
     /// Bytes of the model file.
     pub model_bytes: Option<u64>,

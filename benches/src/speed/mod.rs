@@ -125,6 +125,7 @@ pub fn bench(
     let threads = model.backend().cpu().threads();
     let n_stream_bytes = machine::stream_bytes();
     let mut read_gb_s = machine::read_rates(threads, n_stream_bytes);
+    let is_counted = machine::reset_peak_rss();
 
     watch.step("prefilling the static prefix")?;
     let mut prefix = Session::new(std::sync::Arc::clone(model));
@@ -137,8 +138,10 @@ pub fn bench(
     let graft = each(&plan.block_lengths, |n| block::measure(&lab, n, watch))?;
     let workloads = each(&plan.turn_lengths, |n| turn::measure(&lab, n, watch))?;
     let prefill = each(&plan.prefill_lengths, |n| rate::prefill(&lab, n, watch))?;
+    let peak_before = machine::peak_rss_bytes("self");
     // Again beside what it limits: other programs come and go.
     read_gb_s.extend(machine::read_rates(threads, n_stream_bytes));
+    let is_counted = machine::reset_peak_rss() && is_counted;
     let read_max_gb_s = percentile(&read_gb_s, 1.0);
     let decode = each(&plan.decode_contexts, |n| rate::decode(&lab, n, read_max_gb_s, watch))?;
     let machine = Machine {
@@ -150,7 +153,7 @@ pub fn bench(
     Ok(BenchReport {
         run: machine::describe_run(subject, command),
         machine,
-        peak_rss_bytes: machine::peak_rss_bytes("self"),
+        peak_rss_bytes: peak_before.max(machine::peak_rss_bytes("self")).filter(|_| is_counted),
         model_bytes: std::fs::metadata(&subject.model_path).ok().map(|file| file.len()),
         peers: peers.iter().map(Peer::report).collect(),
         graft,
