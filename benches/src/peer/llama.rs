@@ -175,3 +175,38 @@ impl LlamaServer {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(events: &str) -> Result<Answer, Error> {
+        LlamaServer::new("http://127.0.0.1:1".to_owned()).read(events.as_bytes(), Instant::now())
+    }
+
+    #[test]
+    fn a_stream_gives_tokens_and_counts() {
+        let answer = read(
+            "data: {\"tokens\":[5],\"stop\":false}\n\ndata: {\"tokens\":[6],\"stop\":false}\n\n\
+             data: {\"tokens\":[],\"stop\":true,\"timings\":{\"cache_n\":7,\"prompt_n\":2,\
+             \"prompt_ms\":4.5,\"predicted_per_second\":50.0}}\n\n",
+        )
+        .expect("it is whole");
+        assert_eq!((answer.tokens, answer.cached, answer.prefilled), (vec![5, 6], 7, 2));
+        assert_eq!(answer.decode_tok_s, Some(50.0));
+    }
+
+    #[test]
+    fn what_is_no_answer_is_an_error() {
+        for (events, reason) in [
+            ("", "cut short"),
+            ("data: {\"tokens\":[5],\"stop\":false}\n", "cut short"),
+            ("data: {\"tokens\":[],\"stop\":true,\"timings\":{}}\n", "generated no token"),
+            ("data: {\"tokens\":[5],\"stop\":true,\"timings\":{}}\n", "`prompt_n` is missing"),
+            ("data: {\"error\":{\"message\":\"full\"}}\n", "full"),
+        ] {
+            let error = read(events).expect_err(events).to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+}

@@ -21,7 +21,7 @@ pub(crate) enum Command {
         json: bool,
     },
     /// Write a model file anew with its weights in another format; metadata stay, the
-    /// output head becomes Q8_0. Never overwrites.
+    /// output head becomes `Q8_0`. Never overwrites.
     Requantize {
         /// The format.
         #[arg(long)]
