@@ -72,6 +72,17 @@ pub enum Error {
         least: usize,
     },
 
+    /// A peer that does not do what it should.
+    #[error("{name} at {url}: {reason}")]
+    Peer {
+        /// What it is called.
+        name: String,
+        /// Where it was asked.
+        url: String,
+        /// What went wrong.
+        reason: String,
+    },
+
     /// Grafts cannot be measured, since the block was not where it should be or
     /// the text was prefilled instead.
     #[error("no graft to measure: {reason}")]
@@ -101,6 +112,11 @@ impl Error {
                 Some("pass shorter lengths with `--lengths`, or a larger `--context`".to_owned())
             }
             Error::TooShort { .. } => Some("pass longer lengths with `--lengths`".to_owned()),
+            Error::Peer { .. } => Some(
+                "start `llama-server` by hand with the same model file and pass its address, \
+                 to see what it says"
+                    .to_owned(),
+            ),
             Error::Io { .. } | Error::UnknownMethod { .. } | Error::NotGrafted { .. } => None,
         }
     }
@@ -114,7 +130,8 @@ impl Error {
             | Error::NoCases { .. }
             | Error::UnknownMethod { .. }
             | Error::TooLong { .. }
-            | Error::TooShort { .. } => true,
+            | Error::TooShort { .. }
+            | Error::Peer { .. } => true,
             Error::NotGrafted { .. } => false,
         }
     }

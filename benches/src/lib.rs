@@ -18,6 +18,7 @@ mod divergence;
 mod error;
 mod fidelity;
 mod machine;
+mod peer;
 mod report;
 mod speed;
 mod stats;
@@ -30,9 +31,11 @@ pub use error::Error;
 pub use fidelity::{
     EvalCase, EvalSet, EvalSkill, FidelityOptions, FidelityRun, Method, fidelity, parse_methods,
 };
+pub use peer::{PeerPlace, PeerSpec};
 pub use report::{
     Agreement, BenchReport, CaseMethod, CaseRecord, DecodeRate, FidelityReport, GraftTiming,
-    Machine, MethodReport, ModeTiming, NoiseFloor, Positions, PrefillRate, Ratio, Run, Workload,
+    Machine, MethodReport, ModeTiming, NoiseFloor, PeerRate, PeerReport, PeerTiming, Positions,
+    PrefillRate, Ratio, Run, Workload,
 };
 pub use speed::{BenchPlan, bench};
 pub use stats::{Interval, MedianInterval, bootstrap, median, median_interval, percentile};

@@ -87,6 +87,18 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     proc_kib("/proc/self/smaps_rollup", "Rss:")
 }
 
+/// The most memory that a process has had in RAM: `self`, or a process id.
+pub(crate) fn peak_rss_bytes(process: &str) -> Option<u64> {
+    proc_kib(&format!("/proc/{process}/status"), "VmHWM:")
+}
+
+/// Has the system count the most memory of this process anew, so that a buffer that
+/// only measures something is not counted. Whether it does.
+pub(crate) fn reset_peak_rss() -> bool {
+    // See proc_pid_clear_refs(5): 5 resets `VmHWM`.
+    std::fs::write("/proc/self/clear_refs", "5").is_ok()
+}
+
 /// Holds what the allocator has been given back and not returned to the system, so
 /// that new allocations of about `n_bytes` make the process grow. Drop it when the
 /// growth has been measured.

@@ -59,6 +59,13 @@ pub struct BenchReport {
     pub run: Run,
     /// What it was run on.
     pub machine: Machine,
+    /// The most memory that this process has had resident, the buffer that measures
+    /// bandwidth not counted; `None` where the system cannot leave it out.
+    pub peak_rss_bytes: Option<u64>,
+    /// Bytes of the model file.
+    pub model_bytes: Option<u64>,
+    /// Programs that were measured beside it.
+    pub peers: Vec<PeerReport>,
     /// Blocks: what compiling, keeping, opening and grafting them takes.
     pub graft: Vec<GraftTiming>,
     /// Turns with a skill, in several modes.
@@ -71,6 +78,70 @@ pub struct BenchReport {
     pub prefill: Vec<PrefillRate>,
     /// Decoding in detail.
     pub decode: Vec<DecodeRate>,
+}
+
+/// A peer: another program that was measured beside ours.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct PeerReport {
+    /// What it is called.
+    pub name: String,
+    /// What it says its version is.
+    pub version: Option<String>,
+    /// How we started it, without folders; `None` when it ran already.
+    pub command: Option<String>,
+    /// The model file that it says it serves.
+    pub model: Option<String>,
+    /// Median time of a request that does nothing: part of its every TTFT, and of
+    /// none of ours.
+    pub http_ms: f64,
+    /// The most memory it has had resident; `None` when it is not our child.
+    pub peak_rss_bytes: Option<u64>,
+    /// What else must be known of it.
+    pub notes: Vec<String>,
+}
+
+/// A peer in one state of its cache, on the same turn.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PeerTiming {
+    /// Median wall time over HTTP to the first token.
+    pub ttft_ms: f64,
+    /// The fastest.
+    pub ttft_min_ms: f64,
+    /// The slowest.
+    pub ttft_max_ms: f64,
+    /// Turns timed.
+    pub n: usize,
+    /// Tokens that it says it prefilled.
+    pub prefilled: usize,
+    /// Tokens that it says it had cached.
+    pub cached: usize,
+    /// Median of what it says the prefill took, HTTP and sampling excluded.
+    pub prompt_ms: f64,
+    /// The peer over our `graft_disk` (`graft_disk_moved` for `moved-behind`), pair by
+    /// pair; below 1 the peer is faster.
+    pub ratio: Ratio,
+    /// The same over `graft_memory`.
+    pub ratio_memory: Option<Ratio>,
+    /// The same over `exact`.
+    pub ratio_exact: Option<Ratio>,
+    /// First tokens of the greedy answers, `graft_disk` against the peer, that are
+    /// equal.
+    pub equal_tokens: usize,
+    /// Tokens that were generated for that.
+    pub compared_tokens: usize,
+}
+
+/// A rate of a peer, on the same tokens.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PeerRate {
+    /// Median tokens per second, as it says.
+    pub tok_s: f64,
+    /// The slowest.
+    pub min_tok_s: f64,
+    /// The fastest.
+    pub max_tok_s: f64,
+    /// Ours over the peer's, pair by pair; below 1 the peer is faster.
+    pub ratio: Ratio,
 }
 
 /// One block.
@@ -114,10 +185,13 @@ pub struct Workload {
     /// Tokens of the turn outside the block, prefilled in every mode.
     pub live_tokens: usize,
     /// Each mode: `exact` is one prefill of all tokens of the turn, `graft_disk`
-    /// opens and checks the block first, `graft_memory` finds it open.
+    /// opens and checks the block first, `graft_memory` finds it open; beside peers,
+    /// `graft_disk_moved` prefills another text before the skill.
     pub ours: BTreeMap<&'static str, ModeTiming>,
-    /// Other programs.
-    pub peers: BTreeMap<String, ModeTiming>,
+    /// Other programs, by name and state of their cache: `NAME/cold`, `NAME/prefix`
+    /// (has the static prefix), `NAME/skill` (has prefix and skill), `NAME/moved-left`
+    /// and `NAME/moved-behind` (`--cache-reuse`, with the skill behind another text).
+    pub peers: BTreeMap<String, PeerTiming>,
     /// `exact` over `graft_disk`, pair by pair.
     pub ratio: Ratio,
     /// `exact` over `graft_memory`, pair by pair.
@@ -188,6 +262,8 @@ pub struct PrefillRate {
     /// 1e9 floating-point operations per second in matrix products: two for each
     /// weight and token; logits count for the last token only.
     pub gflop_s: f64,
+    /// Peers, by name.
+    pub peers: BTreeMap<String, PeerRate>,
 }
 
 /// Decoding, one token after another.
@@ -213,6 +289,8 @@ pub struct DecodeRate {
     pub limit_tok_s: Option<f64>,
     /// The part of this limit that was reached.
     pub limit_fraction: Option<f64>,
+    /// Peers, by name.
+    pub peers: BTreeMap<String, PeerRate>,
 }
 
 /// Answers.

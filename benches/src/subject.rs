@@ -1,5 +1,6 @@
 //! What is measured: a model and the skills around it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use skillgraft::models::{ModelChoice, ModelStore};
@@ -17,6 +18,8 @@ pub struct Subject {
     pub model: Arc<Model>,
     /// Its id or file name.
     pub model_name: String,
+    /// Where its file is.
+    pub model_path: PathBuf,
     /// Skills whose catalog is the static prefix.
     pub catalog: Catalog,
     /// Whether they are the user's; their text is what is grafted then.
@@ -52,7 +55,7 @@ impl Subject {
                 path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
             }
         };
-        Ok(Subject { model, model_name, catalog, own_skills })
+        Ok(Subject { model, model_name, model_path: path, catalog, own_skills })
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+mod peers;
+
 use crate::report::{BenchReport, FidelityReport, Machine, ModeTiming, Ratio, Run};
 
 /// Why a write cannot fail.
@@ -13,6 +15,7 @@ pub fn bench_table(report: &BenchReport) -> String {
     blocks(&mut out, report);
     turns(&mut out, report);
     rates(&mut out, report);
+    peers::write(&mut out, report);
     out
 }
 

@@ -66,6 +66,9 @@ fn bench_has_the_keys_that_scripts_use() {
     let report = BenchReport {
         run: run(),
         machine: machine(),
+        peak_rss_bytes: None,
+        model_bytes: None,
+        peers: Vec::new(),
         graft: Vec::new(),
         workloads: vec![workload],
         prefill_tok_s: [(32, 400.0)].into(),

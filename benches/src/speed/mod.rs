@@ -5,6 +5,7 @@
 //! not timed, loading the model neither.
 
 mod block;
+mod peers;
 mod rate;
 mod text;
 mod turn;
@@ -15,6 +16,7 @@ use skillgraft_engine::Session;
 
 use crate::error::Error;
 use crate::machine;
+use crate::peer::{Peer, PeerSpec};
 use crate::report::{BenchReport, Machine};
 use crate::stats::{median, percentile};
 use crate::subject::Subject;
@@ -37,6 +39,8 @@ pub struct BenchPlan {
     pub repeat: usize,
     /// Grafts timed for a block.
     pub n_grafts: usize,
+    /// Programs to measure beside.
+    pub peers: Vec<PeerSpec>,
     /// Tokens timed for a decoding rate.
     pub n_decoded: usize,
 }
@@ -52,6 +56,7 @@ impl BenchPlan {
             decode_contexts: vec![0, 1300],
             repeat: 9,
             n_grafts: 400,
+            peers: Vec::new(),
             n_decoded: 64,
         }
     }
@@ -65,6 +70,7 @@ impl BenchPlan {
             decode_contexts: vec![0],
             repeat: 3,
             n_grafts: 100,
+            peers: Vec::new(),
             n_decoded: 16,
         }
     }
@@ -119,17 +125,23 @@ pub fn bench(
     let threads = model.backend().cpu().threads();
     let n_stream_bytes = machine::stream_bytes();
     let mut read_gb_s = machine::read_rates(threads, n_stream_bytes);
+    let is_counted = machine::reset_peak_rss();
 
     watch.step("prefilling the static prefix")?;
     let mut prefix = Session::new(std::sync::Arc::clone(model));
     prefix.prefill(&texts.prefix, "prefix", &watch.interrupt())?;
 
-    let lab = Lab { texts: &texts, prefix: &prefix, plan };
+    let peers: Vec<Peer> = (plan.peers.iter())
+        .map(|spec| Peer::open(spec, subject, watch))
+        .collect::<Result<_, Error>>()?;
+    let lab = Lab { texts: &texts, prefix: &prefix, plan, peers: &peers };
     let graft = each(&plan.block_lengths, |n| block::measure(&lab, n, watch))?;
     let workloads = each(&plan.turn_lengths, |n| turn::measure(&lab, n, watch))?;
     let prefill = each(&plan.prefill_lengths, |n| rate::prefill(&lab, n, watch))?;
+    let peak_before = machine::peak_rss_bytes("self");
     // Again beside what it limits: other programs come and go.
     read_gb_s.extend(machine::read_rates(threads, n_stream_bytes));
+    let is_counted = machine::reset_peak_rss() && is_counted;
     let read_max_gb_s = percentile(&read_gb_s, 1.0);
     let decode = each(&plan.decode_contexts, |n| rate::decode(&lab, n, read_max_gb_s, watch))?;
     let machine = Machine {
@@ -141,6 +153,9 @@ pub fn bench(
     Ok(BenchReport {
         run: machine::describe_run(subject, command),
         machine,
+        peak_rss_bytes: peak_before.max(machine::peak_rss_bytes("self")).filter(|_| is_counted),
+        model_bytes: std::fs::metadata(&subject.model_path).ok().map(|file| file.len()),
+        peers: peers.iter().map(Peer::report).collect(),
         graft,
         workloads,
         prefill_tok_s: prefill.iter().map(|rate| (rate.tokens, rate.tok_s)).collect(),
@@ -156,6 +171,7 @@ struct Lab<'a> {
     /// A context that holds the static prefix; measurements work on branches.
     prefix: &'a Session,
     plan: &'a BenchPlan,
+    peers: &'a [Peer],
 }
 
 fn each<T>(

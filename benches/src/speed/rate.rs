@@ -1,13 +1,16 @@
 //! Tokens per second, and what the machine allows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use skillgraft_engine::{DecoderSpec, Session, arg_max};
+use skillgraft_kv::TokenId;
 
-use super::{Lab, ms_since};
+use super::{Lab, ms_since, peers};
 use crate::error::Error;
-use crate::report::{DecodeRate, PrefillRate};
+use crate::peer::Ask;
+use crate::report::{DecodeRate, PeerRate, PrefillRate};
 use crate::stats::{median, percentile};
 use crate::watch::Watch;
 
@@ -21,15 +24,31 @@ pub(super) fn prefill(
     let model = lab.prefix.model();
     let tokens = lab.texts.first(n_tokens);
     let mut seconds = Vec::new();
+    let mut peers: Vec<Vec<f64>> = vec![Vec::new(); lab.peers.len()];
+    let first = Instant::now();
+    let mut n_timed = 0;
     // The first is a warm-up.
-    for round in 0..=lab.plan.repeat {
+    for round in 0.. {
+        if !peers::goes_on(lab, n_timed, first) {
+            break;
+        }
         let mut session = Session::new(Arc::clone(model));
         let started = Instant::now();
         session.prefill(&tokens, "text", &watch.interrupt())?;
+        let elapsed = started.elapsed().as_secs_f64();
+        for (peer, rates) in lab.peers.iter().zip(&mut peers) {
+            watch.step(&format!("{}: prefilling {n_tokens} tokens", peer.name()))?;
+            let answer = peer.ask(&tokens, Ask::COLD)?;
+            if round > 0 {
+                rates.push(answer.prefilled as f64 / answer.prompt_ms * 1e3);
+            }
+        }
         if round > 0 {
-            seconds.push(started.elapsed().as_secs_f64());
+            seconds.push(elapsed);
+            n_timed += 1;
         }
     }
+    let ours: Vec<f64> = seconds.iter().map(|seconds| n_tokens as f64 / seconds).collect();
     let weights = Weights::of(model.spec());
     let flop = 2.0 * (weights.layers as f64 * n_tokens as f64 + weights.head as f64);
     let rate = |seconds: f64| n_tokens as f64 / seconds;
@@ -40,34 +59,47 @@ pub(super) fn prefill(
         max_tok_s: rate(percentile(&seconds, 0.0)),
         n: seconds.len(),
         gflop_s: flop / median(&seconds) / 1e9,
+        peers: by_name(lab, &peers, &ours),
     })
 }
 
+/// A peer's rates by its name.
+fn by_name(lab: &Lab<'_>, peers: &[Vec<f64>], ours: &[f64]) -> BTreeMap<String, PeerRate> {
+    let named = lab.peers.iter().zip(peers);
+    named.map(|(peer, rates)| (peer.name().to_owned(), peers::rate(rates, ours))).collect()
+}
+
 /// Measures decoding behind `context` tokens. Greedy, and it goes on past the end
-/// of an answer: what a token is changes nothing about its cost.
+/// of an answer: what a token is changes nothing about its cost. Beside peers it is
+/// done several times, in turn with them.
 pub(super) fn decode(
     lab: &Lab<'_>,
     context: usize,
     read_gb_s: f64,
     watch: &mut Watch<'_>,
 ) -> Result<DecodeRate, Error> {
-    watch.step(&format!("decoding behind {context} tokens"))?;
-    let model = lab.prefix.model();
-    let mut session = Session::new(Arc::clone(model));
-    // One token at least must be there to decode from; another is a warm-up.
+    // One token at least must be there to decode from.
     let tokens = lab.texts.first(context.max(1));
-    let interrupt = watch.interrupt();
-    let mut logits = session.prefill(&tokens, "text", &interrupt)?.expect("a text has tokens");
-    let mut tpot_ms = Vec::new();
-    for round in 0..=lab.plan.n_decoded {
-        let started = Instant::now();
-        let token = arg_max(&logits);
-        let next = session.prefill(&[token], "answer", &interrupt)?;
-        logits = next.expect("one token gives logits");
-        if round > 0 {
-            tpot_ms.push(ms_since(started));
+    let n_rounds = if lab.peers.is_empty() { 1 } else { lab.plan.repeat };
+    let ask = Ask { n_predict: lab.plan.n_decoded + 1, ..Ask::COLD };
+    let (mut tpot_ms, mut ours) = (Vec::new(), Vec::new());
+    let mut peers: Vec<Vec<f64>> = vec![Vec::new(); lab.peers.len()];
+    let started = Instant::now();
+    for round in 0..n_rounds {
+        if !peers::goes_on(lab, round, started) {
+            break;
+        }
+        watch.step(&format!("decoding behind {context} tokens"))?;
+        let times = decode_once(lab, &tokens, watch)?;
+        ours.push(times.len() as f64 / times.iter().sum::<f64>() * 1e3);
+        tpot_ms.extend(times);
+        for (peer, rates) in lab.peers.iter().zip(&mut peers) {
+            watch.step(&format!("{}: decoding behind {context} tokens", peer.name()))?;
+            let rate = peer.ask(&tokens, ask)?.decode_tok_s;
+            rates.push(rate.ok_or_else(|| peer.fault("it tells no decoding rate"))?);
         }
     }
+    let model = lab.prefix.model();
     let tok_s = 1e3 / median(&tpot_ms);
     let weight_bytes = model.weight_bytes();
     let kv_bytes = model.kv_geometry().bytes(context);
@@ -83,7 +115,26 @@ pub(super) fn decode(
         kv_bytes,
         limit_tok_s: Some(limit_tok_s),
         limit_fraction: Some(tok_s / limit_tok_s),
+        peers: by_name(lab, &peers, &ours),
     })
+}
+
+/// Times of single tokens, in milliseconds, after one for warming up.
+fn decode_once(lab: &Lab<'_>, tokens: &[TokenId], watch: &Watch<'_>) -> Result<Vec<f64>, Error> {
+    let mut session = Session::new(Arc::clone(lab.prefix.model()));
+    let interrupt = watch.interrupt();
+    let mut logits = session.prefill(tokens, "text", &interrupt)?.expect("a text has tokens");
+    let mut tpot_ms = Vec::new();
+    for round in 0..=lab.plan.n_decoded {
+        let started = Instant::now();
+        let token = arg_max(&logits);
+        let next = session.prefill(&[token], "answer", &interrupt)?;
+        logits = next.expect("one token gives logits");
+        if round > 0 {
+            tpot_ms.push(ms_since(started));
+        }
+    }
+    Ok(tpot_ms)
 }
 
 /// Weights of the matrix products of one token.

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use skillgraft::store::DirStore;
-use skillgraft_engine::{Activated, Activation, BlockOrigin, Mode, activate};
+use skillgraft_engine::{Activated, Activation, BlockOrigin, Mode, Session, activate};
 use skillgraft_kv::{BlockStore, Tier, TokenId};
 
 use super::block::BlockFolder;
+use super::peers::{self, Ours, State};
 use super::{Lab, ms_since};
 use crate::divergence::divergence;
 use crate::error::Error;
-use crate::report::{Agreement, ModeTiming, Ratio, Workload};
-use crate::stats::{median, median_interval, percentile};
+use crate::peer::Answer;
+use crate::report::{Agreement, ModeTiming, PeerTiming, Workload};
+use crate::stats::{median, percentile};
 use crate::watch::Watch;
 
 /// How the skill gets into the context.
@@ -24,16 +26,19 @@ enum Way {
     Disk,
     /// The block is open already.
     Memory,
+    /// As `Disk`, with another text between prefix and skill, which is prefilled.
+    DiskMoved,
 }
 
 impl Way {
-    const ALL: [Way; 3] = [Way::Exact, Way::Disk, Way::Memory];
+    const ALL: [Way; 4] = [Way::Exact, Way::Disk, Way::Memory, Way::DiskMoved];
 
     const fn name(self) -> &'static str {
         match self {
             Way::Exact => "exact",
             Way::Disk => "graft_disk",
             Way::Memory => "graft_memory",
+            Way::DiskMoved => "graft_disk_moved",
         }
     }
 }
@@ -56,7 +61,86 @@ struct Skill<'a> {
     open: DirStore,
 }
 
-/// Measures turns with a skill of `n_tokens`, the three ways in turn.
+/// One of the ways, ours or a peer's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Contender {
+    Ours(Way),
+    /// Index of the peer, and its state.
+    Peer(usize, State),
+}
+
+/// What alternates: ours, a peer, ours, a peer.
+fn contenders(lab: &Lab<'_>, n_tokens: usize) -> Vec<Contender> {
+    let states = State::of_length(n_tokens);
+    let with_moved = !lab.peers.is_empty() && states.contains(&State::MovedBehind);
+    let ours = Way::ALL.into_iter().filter(|&way| way != Way::DiskMoved || with_moved);
+    let mut ours = ours.map(Contender::Ours);
+    let mut peers = (0..lab.peers.len())
+        .flat_map(|peer| states.iter().map(move |&state| Contender::Peer(peer, state)));
+    let mut all = Vec::new();
+    loop {
+        let pair = [ours.next(), peers.next()];
+        if pair == [None, None] {
+            return all;
+        }
+        all.extend(pair.into_iter().flatten());
+    }
+}
+
+/// The turns of every contender.
+#[derive(Default)]
+struct Rounds {
+    ours: BTreeMap<&'static str, Vec<Turn>>,
+    peers: BTreeMap<String, Vec<Answer>>,
+}
+
+impl Rounds {
+    fn ttft_ms(&self, way: Way) -> Vec<f64> {
+        self.ours.get(way.name()).into_iter().flatten().map(|turn| turn.ttft_ms).collect()
+    }
+
+    fn take(
+        &mut self,
+        lab: &Lab<'_>,
+        skill: &Skill<'_>,
+        contender: Contender,
+        n_predict: usize,
+        watch: &mut Watch<'_>,
+    ) -> Result<(), Error> {
+        match contender {
+            Contender::Ours(way) => {
+                let turn = take(lab, skill, way, watch)?;
+                self.ours.entry(way.name()).or_default().push(turn);
+            }
+            Contender::Peer(idx, state) => {
+                let peer = &lab.peers[idx];
+                let name = format!("{}/{}", peer.name(), state.name());
+                watch.step(&format!("{name}, a skill of {} tokens", skill.tokens.len()))?;
+                let answer = peers::turn(lab, peer, state, skill.tokens, n_predict)?;
+                self.peers.entry(name).or_default().push(answer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Each peer's times against ours.
+    fn against_peers(&self, said: &Rounds, answer: &[u32]) -> BTreeMap<String, PeerTiming> {
+        let of = |way| self.ttft_ms(way);
+        let (disk, memory, exact) = (of(Way::Disk), of(Way::Memory), of(Way::Exact));
+        let moved = of(Way::DiskMoved);
+        let timings = self.peers.iter().map(|(name, turns)| {
+            let ours = if name.ends_with(State::MovedBehind.name()) {
+                Ours { disk: &moved, memory: None, exact: None, answer: &[] }
+            } else {
+                Ours { disk: &disk, memory: Some(&memory), exact: Some(&exact), answer }
+            };
+            (name.clone(), peers::timing(turns, &said.peers[name][0].tokens, &ours))
+        });
+        timings.collect()
+    }
+}
+
+/// Measures turns with a skill of `n_tokens`, all ways in turn.
 pub(super) fn measure(
     lab: &Lab<'_>,
     n_tokens: usize,
@@ -65,48 +149,72 @@ pub(super) fn measure(
     let tokens = lab.texts.block(n_tokens);
     let folder = BlockFolder::create(lab, &lab.texts.source(&tokens), watch)?;
     let skill = Skill { tokens: &tokens, folder: &folder, open: folder.fresh_store() };
-    // The first round warms caches, and opens the block in `skill.open`.
+    // The first round warms caches, opens the block in `skill.open`, and lets peers
+    // say more than a token.
     skill.open.get(&lab.texts.source(&tokens).key(lab.prefix.model()));
-    for way in Way::ALL {
-        take(lab, &skill, way, watch)?;
+    let contenders = contenders(lab, n_tokens);
+    let mut warm_up = Rounds::default();
+    for &contender in &contenders {
+        warm_up.take(lab, &skill, contender, peers::N_COMPARED, watch)?;
     }
-    let mut turns: [Vec<Turn>; 3] = Default::default();
-    for round in 0..lab.plan.repeat {
+    let answer = greedy(lab, &skill, watch)?;
+    let mut rounds = Rounds::default();
+    let started = Instant::now();
+    let mut n_rounds = 0;
+    while peers::goes_on(lab, n_rounds, started) {
         watch.step(&format!(
             "turns with a skill of {n_tokens} tokens, round {} of {}",
-            round + 1,
+            n_rounds + 1,
             lab.plan.repeat
         ))?;
-        // Each way comes first in its turn, so that none profits from its place.
-        for place in 0..Way::ALL.len() {
-            let way = (round + place) % Way::ALL.len();
-            turns[way].push(take(lab, &skill, Way::ALL[way], watch)?);
+        // Each comes first in its turn, so that none profits from its place.
+        for place in 0..contenders.len() {
+            let contender = contenders[(n_rounds + place) % contenders.len()];
+            rounds.take(lab, &skill, contender, 1, watch)?;
         }
+        n_rounds += 1;
     }
-    let [exact, disk, memory] = &turns;
-    let first = divergence(&exact[0].logits, &disk[0].logits);
+    let first = divergence(
+        &rounds.ours[Way::Exact.name()][0].logits,
+        &rounds.ours[Way::Disk.name()][0].logits,
+    );
+    let exact = rounds.ttft_ms(Way::Exact);
     Ok(Workload {
         name: format!("skill-{n_tokens}"),
         skill_tokens: n_tokens,
         prefix_tokens: lab.texts.prefix.len(),
         live_tokens: lab.texts.live_tokens(),
-        ours: Way::ALL
-            .iter()
-            .map(|way| way.name())
-            .zip(turns.iter().map(|turns| timing(turns)))
-            .collect(),
-        peers: BTreeMap::new(),
-        ratio: ratio(exact, disk),
-        ratio_memory: ratio(exact, memory),
+        ours: rounds.ours.iter().map(|(&name, turns)| (name, timing(turns))).collect(),
+        peers: rounds.against_peers(&warm_up, &answer),
+        ratio: peers::ratio(&exact, &rounds.ttft_ms(Way::Disk)),
+        ratio_memory: peers::ratio(&exact, &rounds.ttft_ms(Way::Memory)),
         agreement: Agreement { top1: first.same_top1, kl: first.kl },
     })
+}
+
+/// The beginning of our answer behind the graft; nothing where nobody compares it.
+fn greedy(lab: &Lab<'_>, skill: &Skill<'_>, watch: &Watch<'_>) -> Result<Vec<u32>, Error> {
+    if lab.peers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (turn, session) =
+        graft_turn(lab, skill, &[], &skill.folder.fresh_store(), Tier::Disk, watch)?;
+    peers::continuation(session, turn.logits, watch)
 }
 
 fn take(lab: &Lab<'_>, skill: &Skill<'_>, way: Way, watch: &Watch<'_>) -> Result<Turn, Error> {
     match way {
         Way::Exact => exact_turn(lab, skill, watch),
-        Way::Disk => graft_turn(lab, skill, &skill.folder.fresh_store(), Tier::Disk, watch),
-        Way::Memory => graft_turn(lab, skill, &skill.open, Tier::Memory, watch),
+        Way::Disk => {
+            let store = skill.folder.fresh_store();
+            Ok(graft_turn(lab, skill, &[], &store, Tier::Disk, watch)?.0)
+        }
+        Way::Memory => Ok(graft_turn(lab, skill, &[], &skill.open, Tier::Memory, watch)?.0),
+        Way::DiskMoved => {
+            let store = skill.folder.fresh_store();
+            let between = peers::between(lab);
+            Ok(graft_turn(lab, skill, &between, &store, Tier::Disk, watch)?.0)
+        }
     }
 }
 
@@ -129,13 +237,15 @@ fn exact_turn(lab: &Lab<'_>, skill: &Skill<'_>, watch: &Watch<'_>) -> Result<Tur
 fn graft_turn(
     lab: &Lab<'_>,
     skill: &Skill<'_>,
+    between: &[TokenId],
     store: &dyn BlockStore,
     tier: Tier,
     watch: &Watch<'_>,
-) -> Result<Turn, Error> {
+) -> Result<(Turn, Session), Error> {
     let texts = lab.texts;
     let source = texts.source(skill.tokens);
-    let activation = Activation { label: "skill", header: &texts.opening, sources: &[source] };
+    let header = [between, &texts.opening].concat();
+    let activation = Activation { label: "skill", header: &header, sources: &[source] };
     let interrupt = watch.interrupt();
     let mut session = lab.prefix.branch();
     let started = Instant::now();
@@ -143,14 +253,15 @@ fn graft_turn(
     let logits = session.prefill(&texts.message, "message", &interrupt)?;
     let ttft_ms = ms_since(started);
     check(&activated, tier)?;
-    Ok(Turn {
+    let turn = Turn {
         ttft_ms,
         lookup_ms: activated.lookup_ms,
         graft_ms: activated.graft_ms,
         prefilled: activated.prefilled_tokens + texts.message.len(),
         grafted: activated.grafted_tokens,
         logits: logits.expect("a message has tokens"),
-    })
+    };
+    Ok((turn, session))
 }
 
 /// What was timed must have been a graft of a block from where it should come.
@@ -175,19 +286,5 @@ fn timing(turns: &[Turn]) -> ModeTiming {
         grafted: turns[0].grafted,
         lookup_ms: median(&of(|turn| turn.lookup_ms)),
         graft_ms: median(&of(|turn| turn.graft_ms)),
-    }
-}
-
-/// How many times slower `slow` is, round by round.
-fn ratio(slow: &[Turn], fast: &[Turn]) -> Ratio {
-    let ratios: Vec<f64> =
-        slow.iter().zip(fast).map(|(slow, fast)| slow.ttft_ms / fast.ttft_ms).collect();
-    let interval = median_interval(&ratios);
-    Ratio {
-        median: interval.median,
-        low: interval.low,
-        high: interval.high,
-        coverage: interval.coverage,
-        n: ratios.len(),
     }
 }

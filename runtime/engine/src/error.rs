@@ -17,6 +17,22 @@ pub enum EngineError {
         source: std::io::Error,
     },
 
+    /// A model file could not be written.
+    #[error("cannot write the model file `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// A file that would be overwritten.
+    #[error("`{}` is there already", path.display())]
+    FileExists {
+        /// The file.
+        path: PathBuf,
+    },
+
     /// The file is not GGUF, or its header is damaged.
     #[error("`{}` is not a readable GGUF file: {reason}", path.display())]
     NotGguf {
@@ -121,6 +137,10 @@ impl EngineError {
             | EngineError::Template(_)
             | EngineError::TemplateRewrites { .. } => {
                 Some("use another GGUF conversion of the model".to_owned())
+            }
+            EngineError::FileExists { .. } => Some("choose another name".to_owned()),
+            EngineError::Write { .. } => {
+                Some("check that the folder exists, may be written and has room".to_owned())
             }
             EngineError::ForeignBlock { .. } | EngineError::Interrupted => None,
         }

@@ -30,6 +30,7 @@ pub use cache::{CacheSegment, PAGE_TOKENS, SegmentedCache, Storage};
 pub use compile::{BlockSource, compile, compile_from, take_block};
 pub use decode::{DecodeOptions, Decoded, StopReason, decode};
 pub use error::EngineError;
+pub use load::{Requantized, WeightFormat, requantize};
 pub use model::{
     Decoder, DecoderSpec, LogitRows, Model, ModelOptions, QkRowOrder, Step, supported_architectures,
 };

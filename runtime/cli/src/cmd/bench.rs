@@ -1,7 +1,7 @@
 //! `skillgraft bench`: speed, grafts against full prefill.
 
 use skillgraft::StopFlag;
-use skillgraft_bench::{BenchPlan, Subject, Watch, bench, bench_table};
+use skillgraft_bench::{BenchPlan, PeerSpec, Subject, Watch, bench, bench_table};
 
 use super::{Common, command_line};
 use crate::ui::Ui;
@@ -24,6 +24,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     repeat: Option<u16>,
 
+    /// A program to measure beside, in turn with ours on the same model file and token
+    /// ids: `llama-server=URL` of one that runs, or `llama-server=PATH` to start one;
+    /// may be given several times.
+    #[arg(long = "peer", value_name = "NAME=URL|PATH")]
+    peers: Vec<PeerSpec>,
+
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -41,6 +47,7 @@ pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
 impl Args {
     fn plan(&self) -> BenchPlan {
         let mut plan = if self.quick { BenchPlan::quick() } else { BenchPlan::standard() };
+        plan.peers.clone_from(&self.peers);
         if !self.lengths.is_empty() {
             let lengths: Vec<usize> = self.lengths.iter().map(|&n| n as usize).collect();
             plan.block_lengths.clone_from(&lengths);

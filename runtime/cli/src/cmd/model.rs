@@ -1,7 +1,10 @@
 //! `skillgraft model`: fetch and list models.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
-use skillgraft::models::{ModelStore, Support, default_model};
+use skillgraft::engine::{WeightFormat, requantize};
+use skillgraft::models::{ModelChoice, ModelStore, Support, default_model};
 use skillgraft::{Settings, StopFlag};
 
 use crate::ui::Ui;
@@ -17,12 +20,33 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Write a model file anew with its weights in another format; metadata stay, the
+    /// output head becomes `Q8_0`. Never overwrites.
+    Requantize {
+        /// The format.
+        #[arg(long)]
+        to: Format,
+        /// A known model, or a GGUF file [default: the first of `skillgraft model list`].
+        #[arg(long, value_name = "ID|FILE")]
+        model: Option<String>,
+        /// The file to write.
+        #[arg(value_name = "OUT.gguf")]
+        out: PathBuf,
+    },
     /// List the known models.
     List {
         /// Print one JSON object.
         #[arg(long)]
         json: bool,
     },
+}
+
+/// A format of weights.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// Four bits and a scale for each 32 weights.
+    #[value(name = "q4_0")]
+    Q4_0,
 }
 
 /// A model in the JSON of both commands.
@@ -58,6 +82,26 @@ pub(crate) fn run(command: Command, ui: &Ui, stop: &StopFlag) -> anyhow::Result<
             } else {
                 Ok(ui.data(&format!("{}\n", pulled.path.display()))?)
             }
+        }
+        Command::Requantize { to, model, out } => {
+            let choice = model.as_deref().map(ModelChoice::parse).transpose()?;
+            let choice = choice.unwrap_or(settings.model);
+            let source = choice
+                .obtain(&store, &mut |progress| ui.fetching(progress))
+                .map_err(skillgraft::Error::from)?;
+            let Format::Q4_0 = to;
+            let done =
+                requantize(&source, &out, WeightFormat::Q4_0).map_err(skillgraft::Error::from)?;
+            Ok(ui.data(&format!(
+                "{}: {} tensors as Q4_0, {} as Q8_0 (output head), {} as they were; \
+                 {:.1} MB instead of {:.1} MB\n",
+                out.display(),
+                done.converted,
+                done.head,
+                done.kept,
+                done.bytes_after as f64 / 1e6,
+                done.bytes_before as f64 / 1e6
+            ))?)
         }
         Command::List { json: true } => ui.json(&Models { models: rows(&store)? }),
         Command::List { json: false } => {

@@ -5,8 +5,8 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use candle_core::Device;
-use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::{Content, Value};
+use candle_core::quantized::{GgmlDType, QTensor};
 
 use crate::error::EngineError;
 
@@ -125,6 +125,38 @@ impl GgufFile {
         Ok((dtype, &self.bytes[start..start + len]))
     }
 
+    /// Size of the file.
+    pub(crate) fn n_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// All keys and values, in no order.
+    pub(crate) fn metadata(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.content.metadata.iter().map(|(key, value)| (key.as_str(), value))
+    }
+
+    /// Names of all tensors, in the order of their data.
+    pub(crate) fn tensor_names(&self) -> Vec<&str> {
+        let mut infos: Vec<_> = self.content.tensor_infos.iter().collect();
+        infos.sort_unstable_by_key(|(_, info)| info.offset);
+        infos.into_iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// A tensor as the file has it.
+    pub(crate) fn quantized(&self, name: &str) -> Result<QTensor, EngineError> {
+        let mut reader = Cursor::new(&self.bytes);
+        let read = self.content.tensor(&mut reader, name, &Device::Cpu);
+        read.map_err(|error| self.bad_tensor(name, &error))
+    }
+
+    /// The error for a tensor that cannot be read or converted.
+    pub(crate) fn bad_tensor(&self, name: &str, error: &candle_core::Error) -> EngineError {
+        EngineError::NotGguf {
+            path: self.path.clone(),
+            reason: format!("tensor `{name}`: {error}"),
+        }
+    }
+
     /// A tensor as f32, row-major.
     pub(crate) fn dequantize(&self, name: &str) -> Result<Vec<f32>, EngineError> {
         if !self.has_tensor(name) {
@@ -135,10 +167,7 @@ impl GgufFile {
             let tensor = self.content.tensor(&mut reader, name, &Device::Cpu)?;
             tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1::<f32>()
         };
-        read().map_err(|error: candle_core::Error| EngineError::NotGguf {
-            path: self.path.clone(),
-            reason: format!("tensor `{name}`: {error}"),
-        })
+        read().map_err(|error: candle_core::Error| self.bad_tensor(name, &error))
     }
 
     /// A text value.

@@ -5,3 +5,6 @@ mod gguf;
 
 pub(crate) use blocks::{BLOCK, BlockFormat, is_float, widen};
 pub(crate) use gguf::GgufFile;
+mod requantize;
+
+pub use requantize::{Requantized, WeightFormat, requantize};
