@@ -136,7 +136,7 @@ impl GgufFile {
     }
 
     /// Names of all tensors, in the order of their data.
-    pub(crate) fn tensor_names(&self) -> Vec<&str> {
+    pub(crate) fn names_in_order(&self) -> Vec<&str> {
         let mut infos: Vec<_> = self.content.tensor_infos.iter().collect();
         infos.sort_unstable_by_key(|(_, info)| info.offset);
         infos.into_iter().map(|(name, _)| name.as_str()).collect()

@@ -84,7 +84,7 @@ pub fn requantize(
     };
     let head = if file.has_tensor("output.weight") { "output.weight" } else { "token_embd.weight" };
     let mut tensors = Vec::new();
-    for name in file.tensor_names() {
+    for name in file.names_in_order() {
         let tensor = file.quantized(name)?;
         let tensor = match fate(&tensor, name == head, to) {
             Fate::Kept => {
