@@ -13,14 +13,16 @@
 //! logits of an ordinary prefill, and chunking a prefill changes nothing. It
 //! rests on three rules:
 //!
-//! - each output of a matrix product is one chain of `fma` in ascending order;
+//! - each output of a matrix product is one chain in ascending order, whose steps
+//!   are counted from its beginning;
 //! - a reduction over a row (norm, softmax) has a fixed order of its own;
 //! - the softmax of a row is one softmax over the whole context, its scores kept
 //!   until all are known. An online softmax would rescale partial sums at the
 //!   boundaries of its tiles, and a boundary moved is then a result changed.
 //!
-//! Results of two instruction sets may differ in the last bits; [`Isa::name`] is
-//! part of a block's identity for that reason.
+//! Results of two instruction sets may differ in the last bits, and those of two
+//! kinds of [`AttentionFactors`] in more; their names are part of a block's
+//! identity for that reason.
 //!
 //! **Refuses:** errors. A wrong shape is a bug of the caller and panics; nothing
 //! here reads files or can fail otherwise.
@@ -30,7 +32,7 @@ pub mod reference;
 mod rope;
 
 pub use cpu::{
-    AttentionFactors, AttentionSegment, AttentionShape, Coding, Cpu, Gate, HeadRows, Isa, KvShape,
-    KvSource, KvTarget, PackedLinear, Threads, WeightBlock,
+    AlignedBuffer, AttentionFactors, AttentionSegment, AttentionShape, Coding, Cpu, Gate, HeadRows,
+    Isa, KvShape, KvSource, KvTarget, PackedLinear, Threads, WeightBlock,
 };
 pub use rope::{Angles, QueryFrames, RopeTable};

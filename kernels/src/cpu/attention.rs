@@ -5,17 +5,21 @@
 //! less. So a block is used as it lies, and nothing of it is rewritten.
 //!
 //! A work item is one KV head and some query tokens, with all query heads that
-//! share it: for each tile of tokens, K is widened and transposed once and
-//! multiplied by all rows; when all scores are known, one softmax; then V tile
-//! by tile.
+//! share it: for each tile of tokens, K is made into words and transposed once and
+//! multiplied by all rows; when all scores are known, one softmax; then V tile by
+//! tile. What a word is depends on the machine ([`AttentionFactors`]): a number of
+//! 32 bits, or two of bfloat16.
 //!
-//! **Invariant:** a score is one `fma` chain over `head_dim`. The softmax of a
-//! row takes the maximum of the whole row, then the same polynomial for each
-//! score, then the sum in sixteen lanes by the token's index in the context. An
-//! output is one `fma` chain over the tokens in the order of the context, which
-//! is stored and taken up again at each tile. None of it knows where segments,
-//! pages or tiles begin. That is why scores are kept for the whole context, and
-//! not folded tile by tile into an online softmax.
+//! **Invariant:** a score is one chain over `head_dim`. The softmax of a row takes
+//! the maximum of the whole row, then the same polynomial for each score, then the
+//! sum in sixteen lanes by the token's index in the context. An output is one chain
+//! over the tokens in the order of the context, which is stored and taken up again
+//! at each tile. None of it knows where segments, pages or tiles begin: words and
+//! steps of a chain are counted from the context's beginning. That is why scores
+//! are kept for the whole context, and not folded tile by tile into an online
+//! softmax.
+//!
+//! [`AttentionFactors`]: crate::AttentionFactors
 //!
 //! **Refuses:** K or V that is not finite: a token behind a row's own has weight
 //! 0 there, and 0 times infinity is not 0.

@@ -8,13 +8,16 @@
 //! left there.
 
 use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
 
 const ALIGN_BYTES: usize = 64;
 const ALIGN_ELEMENTS: usize = ALIGN_BYTES / size_of::<f32>();
 
-/// An owned buffer whose first element lies on a cache line.
+/// An owned buffer whose first element lies on a cache line. For activations it
+/// matters because threads write neighbouring columns: where these do not begin on
+/// a line, two threads take the same line from each other.
 #[derive(Debug, Default)]
-pub(crate) struct AlignedBuffer {
+pub struct AlignedBuffer {
     /// Longer than `len`, for the elements before the first boundary.
     data: Vec<f32>,
     len: usize,
@@ -22,7 +25,7 @@ pub(crate) struct AlignedBuffer {
 
 impl AlignedBuffer {
     /// `len` zeros.
-    pub(crate) fn zeroed(len: usize) -> Self {
+    pub fn zeroed(len: usize) -> Self {
         AlignedBuffer { data: vec![0.0; len + ALIGN_ELEMENTS], len }
     }
 
@@ -41,6 +44,20 @@ impl AlignedBuffer {
     pub(crate) fn as_mut_slice(&mut self) -> &mut [f32] {
         let start = self.start();
         &mut self.data[start..start + self.len]
+    }
+}
+
+impl Deref for AlignedBuffer {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        self.as_slice()
+    }
+}
+
+impl DerefMut for AlignedBuffer {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        self.as_mut_slice()
     }
 }
 

@@ -34,6 +34,7 @@ mod threads;
 mod tile;
 
 pub use attention::{AttentionSegment, AttentionShape};
+pub use buffer::AlignedBuffer;
 pub use dispatch::{AttentionFactors, Cpu, Isa};
 pub use elementwise::Gate;
 pub use kv::{KvShape, KvSource, KvTarget};

@@ -1,8 +1,8 @@
 //! The CPU backend: plain buffers and our own kernels.
 
 use skillgraft_kernels::{
-    AttentionSegment, AttentionShape, Coding, Cpu, Gate, HeadRows, Isa, KvShape, KvSource,
-    KvTarget, PackedLinear, Threads, WeightBlock,
+    AlignedBuffer, AttentionSegment, AttentionShape, Coding, Cpu, Gate, HeadRows, Isa, KvShape,
+    KvSource, KvTarget, PackedLinear, Threads, WeightBlock,
 };
 use skillgraft_kv::{KvBuffer, KvGeometry, KvView, TokenId};
 
@@ -20,7 +20,7 @@ pub struct CpuBackend {
 /// Activations, `[n_rows, width]`.
 #[derive(Debug)]
 pub struct CpuHidden {
-    data: Vec<f32>,
+    data: AlignedBuffer,
     width: usize,
 }
 
@@ -49,7 +49,7 @@ impl CpuBackend {
 
 impl CpuHidden {
     fn zeroed(n_rows: usize, width: usize) -> Self {
-        CpuHidden { data: vec![0.0; n_rows * width], width }
+        CpuHidden { data: AlignedBuffer::zeroed(n_rows * width), width }
     }
 
     fn n_rows(&self) -> usize {
