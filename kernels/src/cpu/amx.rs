@@ -47,6 +47,7 @@ pub(crate) struct PairProduct {
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod machine {
     #![expect(unsafe_code, reason = "the instructions exist only on some machines")]
+    #![expect(clippy::unused_self, reason = "to hold one is the leave to use the registers")]
 
     use std::arch::asm;
     use std::arch::x86_64::__cpuid_count;

@@ -221,7 +221,7 @@ impl Cpu {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` or `with_attention` has checked that the machine has both.
             (Isa::Avx512, AttentionFactors::Bf16) => unsafe {
-                product_avx512_bf16(kernel, lanes::Bf16Pairs)
+                product_avx512_bf16(kernel, lanes::Bf16Pairs);
             },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: `new` has checked that the machine has the instruction set.
