@@ -2,9 +2,10 @@
 //!
 //! **Invariant:** segments follow one another in the order of the context; each
 //! knows how far its keys are from where they were rotated. Grafting a block is
-//! one more entry: nothing is copied or rewritten. A branch is a copy of the
-//! table. Pages that a branch shares are never written: an append then begins
-//! a new page.
+//! one more entry: nothing is copied or rewritten. Tokens that are recomputed in
+//! the middle get a page of their own, and what they replace is cut out of the
+//! table, not out of the block. A branch is a copy of the table. Pages that two
+//! segments share are never written: an append then begins a new page.
 
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ pub struct SegmentedCache<B: Backend> {
 /// One entry of the segment table.
 #[derive(Debug)]
 pub struct CacheSegment<B: Backend> {
+    /// First token of the storage that is in use.
+    pub from: usize,
     /// Tokens in use.
     pub n_tokens: usize,
     /// Placed position minus the position its keys are rotated for.
@@ -40,9 +43,18 @@ pub struct CacheSegment<B: Backend> {
 #[derive(Debug)]
 pub enum Storage<B: Backend> {
     /// Computed in this context.
-    Page(Arc<B::Page>),
+    Page(Arc<LivePage<B>>),
     /// A block, read where it lies.
     Block(VerifiedBlock),
+}
+
+/// K and V of tokens that were computed in this context.
+#[derive(Debug)]
+pub struct LivePage<B: Backend> {
+    /// Where they are.
+    pub data: B::Page,
+    /// Tokens that it has room for.
+    capacity: usize,
 }
 
 impl<B: Backend> Clone for SegmentedCache<B> {
@@ -53,7 +65,8 @@ impl<B: Backend> Clone for SegmentedCache<B> {
 
 impl<B: Backend> Clone for CacheSegment<B> {
     fn clone(&self) -> Self {
-        CacheSegment { n_tokens: self.n_tokens, delta: self.delta, storage: self.storage.clone() }
+        let CacheSegment { from, n_tokens, delta, ref storage } = *self;
+        CacheSegment { from, n_tokens, delta, storage: storage.clone() }
     }
 }
 
@@ -104,39 +117,104 @@ impl<B: Backend> SegmentedCache<B> {
     }
 
     /// Appends room for `n_tokens` live tokens, to be filled layer by layer
-    /// through [`tail_page_mut`](Self::tail_page_mut).
+    /// through [`page_mut`](Self::page_mut).
     ///
     /// # Panics
     /// When `n_tokens` is more than [`PAGE_TOKENS`].
-    pub fn reserve(&mut self, backend: &B, n_tokens: usize) {
+    pub fn reserve(&mut self, backend: &B, n_tokens: usize) -> TokenSpan {
         assert!(n_tokens <= PAGE_TOKENS, "{n_tokens} tokens in one pass, at most {PAGE_TOKENS}");
+        let span = TokenSpan { start: self.end(), len: n_tokens as u32 };
         if let Some(last) = self.segments.last_mut()
             && let Storage::Page(page) = &mut last.storage
-            && last.n_tokens + n_tokens <= PAGE_TOKENS
-            && Arc::get_mut(page).is_some()
+            && last.delta.0 == 0
+            && let Some(page) = Arc::get_mut(page)
+            && last.from + last.n_tokens + n_tokens <= page.capacity
         {
             last.n_tokens += n_tokens;
-            return;
+        } else {
+            self.segments.push(self.new_live(backend, n_tokens, PAGE_TOKENS));
         }
-        let page = Arc::new(backend.new_page(self.geometry, PAGE_TOKENS));
-        let storage = Storage::Page(page);
-        self.segments.push(CacheSegment { n_tokens, delta: PositionDelta(0), storage });
+        span
     }
 
-    /// The page that [`reserve`](Self::reserve) made room in, and the tokens in
-    /// use in it, the reserved ones included.
+    /// Makes room for `n_tokens` live tokens in the place of those of `span`, to be
+    /// filled through [`page_mut`](Self::page_mut). What follows is moved.
     ///
     /// # Panics
-    /// When nothing was reserved.
-    pub fn tail_page_mut(&mut self) -> (&mut B::Page, usize) {
-        let last = self.segments.last_mut().expect("a page was reserved");
-        let n_tokens = last.n_tokens;
-        match &mut last.storage {
-            Storage::Page(page) => {
-                (Arc::get_mut(page).expect("a reserved page is not shared"), n_tokens)
-            }
-            Storage::Block(_) => panic!("a page was reserved, the last segment is a block"),
+    /// When `span` is not in the context.
+    pub fn replace(&mut self, backend: &B, span: TokenSpan, n_tokens: usize) {
+        assert!(span.end() <= self.end(), "{span:?} is not in the context");
+        let (first, end) = (self.cut(span.start.index()), self.cut(span.end().index()));
+        let by = PositionDelta(n_tokens as i32 - span.len as i32);
+        for segment in &mut self.segments[end..] {
+            segment.delta = segment.delta + by;
         }
+        let live = (n_tokens > 0).then(|| self.new_live(backend, n_tokens, n_tokens));
+        self.segments.splice(first..end, live);
+    }
+
+    fn new_live(&self, backend: &B, n_tokens: usize, capacity: usize) -> CacheSegment<B> {
+        let page = LivePage { data: backend.new_page(self.geometry, capacity), capacity };
+        let storage = Storage::Page(Arc::new(page));
+        CacheSegment { from: 0, n_tokens, delta: PositionDelta(0), storage }
+    }
+
+    /// Makes a segment begin at token `at`, and returns its index.
+    fn cut(&mut self, at: usize) -> usize {
+        let mut start = 0;
+        for idx in 0..self.segments.len() {
+            let segment = &mut self.segments[idx];
+            let before = at - start;
+            if before == 0 {
+                return idx;
+            }
+            if before < segment.n_tokens {
+                let mut rest = segment.clone();
+                rest.from += before;
+                rest.n_tokens -= before;
+                segment.n_tokens = before;
+                self.segments.insert(idx + 1, rest);
+                return idx + 1;
+            }
+            start += segment.n_tokens;
+        }
+        self.segments.len()
+    }
+
+    /// The page that [`reserve`](Self::reserve) or [`replace`](Self::replace) made
+    /// room for a span in, and the token of the page that the span begins at.
+    ///
+    /// # Panics
+    /// When no room was made for it.
+    pub fn page_mut(&mut self, span: TokenSpan) -> (&mut B::Page, usize) {
+        let mut start = 0;
+        for segment in &mut self.segments {
+            let end = start + segment.n_tokens;
+            if span.start.index() < end {
+                assert!(span.end().index() <= end, "{span:?} is one segment");
+                let at = segment.from + span.start.index() - start;
+                let Storage::Page(page) = &mut segment.storage else {
+                    panic!("room was made for {span:?}, a block is there");
+                };
+                let page = Arc::get_mut(page).expect("a page to be filled is not shared");
+                return (&mut page.data, at);
+            }
+            start = end;
+        }
+        panic!("no room was made for {span:?}");
+    }
+
+    /// The segments of the context up to `end`, each with its tokens before it.
+    pub fn segments_before(
+        &self,
+        end: Position,
+    ) -> impl Iterator<Item = (&CacheSegment<B>, usize)> {
+        let mut left = end.index();
+        self.segments.iter().map_while(move |segment| {
+            let n_tokens = segment.n_tokens.min(left);
+            left -= n_tokens;
+            (n_tokens > 0).then_some((segment, n_tokens))
+        })
     }
 
     /// Appends a block, to be used at the end of the context. Costs one entry of
@@ -144,7 +222,8 @@ impl<B: Backend> SegmentedCache<B> {
     pub fn graft(&mut self, block: VerifiedBlock) -> PositionDelta {
         let delta = self.end() - block.header().compiled_at;
         let n_tokens = block.header().n_tokens();
-        self.segments.push(CacheSegment { n_tokens, delta, storage: Storage::Block(block) });
+        let storage = Storage::Block(block);
+        self.segments.push(CacheSegment { from: 0, n_tokens, delta, storage });
         delta
     }
 
@@ -164,7 +243,7 @@ impl<B: Backend> SegmentedCache<B> {
 
     /// Copies the K and V of a span that was computed in this context, one
     /// tensor `[n_kv_heads, span.len, head_dim]` a layer; `None` when part of
-    /// the span was grafted.
+    /// the span was grafted, or has been moved.
     pub fn extract(&self, backend: &B, span: TokenSpan) -> Option<[Vec<KvBuffer>; 2]> {
         let capacity = span.len as usize;
         let zeroed = || KvBuffer::zeroed(self.geometry.dtype, self.geometry.tensor_len(capacity));
@@ -175,11 +254,20 @@ impl<B: Backend> SegmentedCache<B> {
             let to = span.end().index().min(start + segment.n_tokens);
             if from < to {
                 let Storage::Page(page) = &segment.storage else { return None };
+                if segment.delta.0 != 0 {
+                    return None;
+                }
                 for (layer, (k, v)) in (0..).zip(ks.iter_mut().zip(&mut vs)) {
                     let layer = LayerIdx(layer);
                     let n_tokens = to - from;
-                    let read = PageRead { layer, from: from - start, n_tokens, at, capacity };
-                    backend.read_page(page, &read, k, v);
+                    let read = PageRead {
+                        layer,
+                        from: segment.from + from - start,
+                        n_tokens,
+                        at,
+                        capacity,
+                    };
+                    backend.read_page(&page.data, &read, k, v);
                 }
                 at += to - from;
             }

@@ -26,7 +26,7 @@ pub use backend::{
     AttentionSpec, Backend, BackendOptions, CpuBackend, CpuPage, HeadSpan, PageRead, Sequence,
     Turns,
 };
-pub use cache::{CacheSegment, PAGE_TOKENS, SegmentedCache, Storage};
+pub use cache::{CacheSegment, LivePage, PAGE_TOKENS, SegmentedCache, Storage};
 pub use compile::{BlockSource, compile, compile_from, take_block};
 pub use decode::{DecodeOptions, Decoded, StopReason, decode};
 pub use error::EngineError;

@@ -69,10 +69,9 @@ impl<B: Backend> Session<B> {
     /// Where approximation begins: everything before is what a full prefill
     /// computes, to the bit. The end when nothing was grafted.
     pub fn exact_end(&self) -> Position {
-        let is_grafted =
-            |segment: &&Segment| matches!(segment.origin, SegmentOrigin::Grafted { .. });
-        let grafted = self.ledger.segments().iter().find(is_grafted);
-        grafted.map_or_else(|| self.end(), |segment| segment.span.start)
+        let is_approximate = |segment: &&Segment| segment.origin.is_approximate();
+        let approximate = self.ledger.segments().iter().find(is_approximate);
+        approximate.map_or_else(|| self.end(), |segment| segment.span.start)
     }
 
     /// A second context with the same contents. Costs a copy of the segment
@@ -144,7 +143,8 @@ impl<B: Backend> Session<B> {
     ) -> Result<Vec<f32>, EngineError> {
         assert!(chunk.iter().all(|&token| self.model.knows(token)), "token outside the vocabulary");
         self.ledger.append(chunk.len() as u32, SegmentOrigin::Live, label)?;
-        let step = Step { cache: &mut self.cache, tokens: chunk, logits };
+        let span = self.cache.reserve(&self.model.backend, chunk.len());
+        let step = Step { cache: &mut self.cache, spans: &[span], tokens: chunk, logits };
         let mut logits = self.model.decoder.forward(&self.model.backend, &mut [step]);
         self.tokens.extend_from_slice(chunk);
         Ok(logits.pop().unwrap_or_default())
@@ -211,6 +211,75 @@ impl<B: Backend> Session<B> {
         Ok(span)
     }
 
+    /// Computes tokens anew where they are, in the context as it is now: each sees
+    /// everything before it, those that were computed anew included. Spans are in
+    /// the order of the context and do not overlap. Nothing else is computed.
+    ///
+    /// # Errors
+    /// [`EngineError::Context`] when a span is not in the context (nothing is
+    /// changed then), [`EngineError::Interrupted`] between passes (each span is old
+    /// or new as a whole, or in whole passes of a long one).
+    ///
+    /// # Panics
+    /// When spans overlap or are out of order.
+    pub fn recompute(
+        &mut self,
+        spans: &[TokenSpan],
+        interrupt: Interrupt<'_>,
+    ) -> Result<(), EngineError> {
+        let in_order = |before: &TokenSpan, after: &TokenSpan| before.end() <= after.start;
+        assert!(spans.is_sorted_by(in_order), "spans overlap or are out of order");
+        let mut ledger = self.ledger.clone();
+        for span in spans {
+            ledger.recompute(*span)?;
+        }
+        for pass in passes(spans) {
+            if interrupt().is_break() {
+                return Err(EngineError::Interrupted);
+            }
+            for span in &pass {
+                self.ledger.recompute(*span)?;
+                self.cache.replace(&self.model.backend, *span, span.len as usize);
+            }
+            self.fill(&pass);
+        }
+        Ok(())
+    }
+
+    /// Puts other tokens in the place of some, computing their KV in the context
+    /// as it is. What follows is moved, and not computed again: it goes on saying
+    /// what it has read before the edit.
+    ///
+    /// # Errors
+    /// [`EngineError::Context`] when `span` is empty or not in the context, or the
+    /// tokens do not fit. Nothing is changed then.
+    ///
+    /// # Panics
+    /// When a token is outside the vocabulary.
+    pub fn replace(&mut self, span: TokenSpan, tokens: &[TokenId]) -> Result<(), EngineError> {
+        assert!(
+            tokens.iter().all(|&token| self.model.knows(token)),
+            "token outside the vocabulary"
+        );
+        self.ledger.replace(span, tokens.len() as u32)?;
+        self.tokens.splice(span.start.index()..span.end().index(), tokens.iter().copied());
+        self.cache.replace(&self.model.backend, span, tokens.len());
+        let edited = TokenSpan { start: span.start, len: tokens.len() as u32 };
+        for pass in passes(&[edited]) {
+            self.fill(&pass);
+        }
+        Ok(())
+    }
+
+    /// Computes tokens that room was made for, in one pass.
+    fn fill(&mut self, spans: &[TokenSpan]) {
+        let tokens_of = |span: &TokenSpan| &self.tokens[span.start.index()..span.end().index()];
+        let tokens: Vec<TokenId> = spans.iter().flat_map(tokens_of).copied().collect();
+        let (cache, logits) = (&mut self.cache, LogitRows::None);
+        let step = Step { cache, spans, tokens: &tokens, logits };
+        self.model.decoder.forward(&self.model.backend, &mut [step]);
+    }
+
     /// Drops all tokens from `to` on.
     ///
     /// # Errors
@@ -221,4 +290,23 @@ impl<B: Backend> Session<B> {
         self.tokens.truncate(to.index());
         Ok(())
     }
+}
+
+/// Cuts spans so that each pass has at most [`PAGE_TOKENS`] tokens.
+fn passes(spans: &[TokenSpan]) -> Vec<Vec<TokenSpan>> {
+    let (mut passes, mut room) = (Vec::<Vec<TokenSpan>>::new(), 0);
+    for span in spans {
+        let mut left = *span;
+        while !left.is_empty() {
+            if room == 0 {
+                passes.push(Vec::new());
+                room = PAGE_TOKENS as u32;
+            }
+            let len = left.len.min(room);
+            passes.last_mut().expect("a pass was begun").push(TokenSpan { len, ..left });
+            left = TokenSpan { start: left.start + len, len: left.len - len };
+            room -= len;
+        }
+    }
+    passes
 }

@@ -21,6 +21,37 @@ pub enum SegmentOrigin {
         /// The block.
         block: BlockKey,
     },
+    /// Computed anew in this context, in the place of what was there.
+    Recomputed,
+    /// Computed in this context before something that it has read was edited.
+    Stale {
+        /// How far the edits have moved it.
+        delta: PositionDelta,
+    },
+}
+
+impl SegmentOrigin {
+    /// Whether the KV may differ from a full prefill's, all before it being exact.
+    pub fn is_approximate(self) -> bool {
+        match self {
+            SegmentOrigin::Grafted { .. } | SegmentOrigin::Stale { .. } => true,
+            SegmentOrigin::Live | SegmentOrigin::Exact { .. } | SegmentOrigin::Recomputed => false,
+        }
+    }
+
+    /// The origin after something before the segment was edited, which moved it
+    /// by `by`.
+    fn moved(self, by: PositionDelta) -> Self {
+        match self {
+            SegmentOrigin::Grafted { block, anchor, delta } => {
+                SegmentOrigin::Grafted { block, anchor, delta: delta + by }
+            }
+            SegmentOrigin::Stale { delta } => SegmentOrigin::Stale { delta: delta + by },
+            SegmentOrigin::Live | SegmentOrigin::Exact { .. } | SegmentOrigin::Recomputed => {
+                SegmentOrigin::Stale { delta: by }
+            }
+        }
+    }
 }
 
 /// A span of the context with one origin.
@@ -53,6 +84,13 @@ pub enum LedgerError {
         /// Where it was asked to end.
         to: Position,
     },
+    /// An edit of tokens that the context does not have.
+    NotThere {
+        /// Where the context ends.
+        end: Position,
+        /// What was to be edited.
+        span: TokenSpan,
+    },
 }
 
 impl std::fmt::Display for LedgerError {
@@ -63,6 +101,10 @@ impl std::fmt::Display for LedgerError {
             }
             LedgerError::RollbackForward { end, to } => {
                 write!(f, "cannot roll back to {to}: the context ends at {end}")
+            }
+            LedgerError::NotThere { end, span } => {
+                let (from, to) = (span.start, span.end());
+                write!(f, "cannot edit tokens {from} to {to}: the context ends at {end}")
             }
         }
     }
@@ -148,6 +190,69 @@ impl Ledger {
             last.span.len = last.span.len.min(to.0 - last.span.start.0);
         }
         Ok(())
+    }
+
+    /// Notes that the tokens of `span` were computed anew where they are.
+    ///
+    /// # Errors
+    /// [`LedgerError::NotThere`]; the ledger is unchanged then.
+    pub fn recompute(&mut self, span: TokenSpan) -> Result<(), LedgerError> {
+        self.check_there(span)?;
+        let (first, end) = (self.cut(span.start), self.cut(span.end()));
+        for segment in &mut self.segments[first..end] {
+            segment.origin = SegmentOrigin::Recomputed;
+        }
+        Ok(())
+    }
+
+    /// Puts `n_tokens` recomputed tokens in the place of `span`, which has at
+    /// least one token. What follows is moved, and was computed before the edit.
+    ///
+    /// # Errors
+    /// [`LedgerError::NotThere`], [`LedgerError::ContextFull`]; the ledger is
+    /// unchanged then.
+    pub fn replace(&mut self, span: TokenSpan, n_tokens: u32) -> Result<(), LedgerError> {
+        self.check_there(span)?;
+        let limit = self.limit;
+        if n_tokens > self.room() + span.len {
+            return Err(LedgerError::ContextFull { at: span.start, n_tokens, limit });
+        }
+        let label = self.label_at(span.start).to_owned();
+        let (first, end) = (self.cut(span.start), self.cut(span.end()));
+        let by = PositionDelta(n_tokens as i32 - span.len as i32);
+        for segment in &mut self.segments[end..] {
+            segment.origin = segment.origin.moved(by);
+            segment.span.start = segment.span.start + by;
+        }
+        let span = TokenSpan { start: span.start, len: n_tokens };
+        let edited = Segment { span, origin: SegmentOrigin::Recomputed, label };
+        self.segments.splice(first..end, (n_tokens > 0).then_some(edited));
+        Ok(())
+    }
+
+    fn check_there(&self, span: TokenSpan) -> Result<(), LedgerError> {
+        if span.is_empty() || span.end() > self.end() {
+            return Err(LedgerError::NotThere { end: self.end(), span });
+        }
+        Ok(())
+    }
+
+    fn label_at(&self, at: Position) -> &str {
+        self.segments.iter().find(|segment| at < segment.span.end()).map_or("", |s| &s.label)
+    }
+
+    /// Makes a segment begin at `at`, and returns its index.
+    fn cut(&mut self, at: Position) -> usize {
+        let idx = self.segments.partition_point(|segment| segment.span.end() <= at);
+        let Some(segment) = self.segments.get_mut(idx).filter(|segment| segment.span.start < at)
+        else {
+            return idx;
+        };
+        let mut rest = segment.clone();
+        rest.span = TokenSpan { start: at, len: segment.span.end().0 - at.0 };
+        segment.span.len -= rest.span.len;
+        self.segments.insert(idx + 1, rest);
+        idx + 1
     }
 
     /// Tokens whose KV was grafted.

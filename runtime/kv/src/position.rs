@@ -70,6 +70,24 @@ impl Sub for Position {
     }
 }
 
+impl Add for PositionDelta {
+    type Output = PositionDelta;
+
+    fn add(self, other: PositionDelta) -> PositionDelta {
+        PositionDelta(self.0 + other.0)
+    }
+}
+
+impl Add<PositionDelta> for Position {
+    type Output = Position;
+
+    /// # Panics
+    /// When the position would lie before the context.
+    fn add(self, delta: PositionDelta) -> Position {
+        Position(self.0.checked_add_signed(delta.0).expect("a position in the context"))
+    }
+}
+
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -1,13 +1,15 @@
 //! The CPU backend: plain buffers and our own kernels.
 
+use std::ops::Range;
+
 use skillgraft_kernels::{
     AlignedBuffer, AttentionSegment, AttentionShape, Coding, Cpu, Gate, HeadRows, Isa, KvShape,
     KvSource, KvTarget, PackedLinear, Threads, WeightBlock,
 };
 use skillgraft_kv::{KvBuffer, KvGeometry, KvView, TokenId};
 
-use super::{AttentionSpec, Backend, BackendOptions, HeadSpan, PageRead, Sequence};
-use crate::cache::{CacheSegment, Storage};
+use super::{AttentionSpec, Backend, BackendOptions, HeadSpan, PageRead, Run, Sequence};
+use crate::cache::{CacheSegment, SegmentedCache, Storage};
 
 /// Runs the decoder on the CPU.
 #[derive(Debug)]
@@ -170,12 +172,14 @@ impl Backend for CpuBackend {
     ) -> CpuHidden {
         let q_dim = attention.n_heads * attention.head_dim;
         let mut out = CpuHidden::zeroed(qkv.n_rows(), q_dim);
-        for sequence in sequences {
-            let rows = sequence.rows.clone();
-            let qkv_rows = &mut qkv.data[rows.start * qkv.width..rows.end * qkv.width];
-            self.append(attention, qkv_rows, sequence);
-            let out_rows = &mut out.data[rows.start * q_dim..rows.end * q_dim];
-            self.attend(attention, qkv_rows, sequence, out_rows);
+        for Sequence { cache, runs } in sequences {
+            for run in &*runs {
+                let Range { start, end } = run.rows;
+                let qkv_rows = &mut qkv.data[start * qkv.width..end * qkv.width];
+                self.put(attention, qkv_rows, run, cache);
+                let out_rows = &mut out.data[start * q_dim..end * q_dim];
+                self.attend(attention, qkv_rows, run, cache, out_rows);
+            }
         }
         out
     }
@@ -202,28 +206,30 @@ impl Backend for CpuBackend {
 }
 
 impl CpuBackend {
-    /// Rotates the K rows of a sequence and stores them and its V rows in the
-    /// page that was reserved for them.
-    fn append(
+    /// Rotates the K rows of a run and stores them and its V rows where room was
+    /// made for them. Runs come in the order of the context, so that rows before a
+    /// run are there when it attends.
+    fn put(
         &self,
         attention: &AttentionSpec,
         qkv: &mut [f32],
-        sequence: &mut Sequence<'_, Self>,
+        run: &Run,
+        cache: &mut SegmentedCache<Self>,
     ) {
         let AttentionSpec { n_heads, n_kv_heads, head_dim, .. } = *attention;
-        let n_tokens = sequence.rows.len();
+        let n_tokens = run.rows.len();
         let row_stride = qkv.len() / n_tokens;
         let (k_at, v_at) = (n_heads * head_dim, (n_heads + n_kv_heads) * head_dim);
-        let angles = &sequence.turns[attention.rope].angles;
+        let angles = &run.turns[attention.rope].angles;
         self.cpu.rotate(&mut qkv[k_at..], row_stride, n_kv_heads, head_dim, angles);
 
-        let (page, n_used) = sequence.cache.tail_page_mut();
+        let (page, at_token) = cache.page_mut(run.span);
         let shape = KvShape { n_kv_heads, n_tokens, head_dim };
         let head_stride = page.head_stride();
         let layer = attention.layer.index();
         for (buffer, at) in [(&mut page.k[layer], k_at), (&mut page.v[layer], v_at)] {
             let rows = HeadRows { data: &qkv[at..], row_stride };
-            let target = KvTarget { buffer, head_stride, at_token: n_used - n_tokens };
+            let target = KvTarget { buffer, head_stride, at_token };
             self.cpu.store_kv(rows, shape, target);
         }
     }
@@ -232,25 +238,24 @@ impl CpuBackend {
         &self,
         attention: &AttentionSpec,
         qkv: &[f32],
-        sequence: &Sequence<'_, Self>,
+        run: &Run,
+        cache: &SegmentedCache<Self>,
         out: &mut [f32],
     ) {
         let AttentionSpec { n_heads, n_kv_heads, head_dim, scale, window, .. } = *attention;
-        let frames = &sequence.turns[attention.rope].frames;
-        let n_rows = sequence.rows.len();
+        let frames = &run.turns[attention.rope].frames;
+        let n_rows = run.rows.len();
         let queries = HeadRows { data: qkv, row_stride: qkv.len() / n_rows };
         let mut rotated = vec![0.0; frames.n_frames() * out.len()];
         self.cpu.query_frames(frames, queries, n_heads, head_dim, &mut rotated);
 
-        let segments: Vec<AttentionSegment<'_>> = sequence
-            .cache
-            .segments()
-            .iter()
-            .map(|segment| {
+        let segments: Vec<AttentionSegment<'_>> = cache
+            .segments_before(run.span.end())
+            .map(|(segment, n_tokens)| {
                 let (k, v, head_stride) = kv_of(attention, segment);
                 let frame = frames.index_of(segment.delta);
                 let frame = frame.expect("every distance in the cache has a frame");
-                AttentionSegment { k, v, n_tokens: segment.n_tokens, head_stride, frame }
+                AttentionSegment { k, v, n_tokens, head_stride, frame }
             })
             .collect();
         let shape = AttentionShape { n_rows, n_heads, n_kv_heads, head_dim, scale, window };
@@ -258,19 +263,24 @@ impl CpuBackend {
     }
 }
 
-/// K and V of a segment's layer, and the elements between their heads.
+/// K and V of a segment's layer, from its first token on, and the elements
+/// between their heads.
 fn kv_of<'a>(
     attention: &AttentionSpec,
     segment: &'a CacheSegment<CpuBackend>,
 ) -> (KvView<'a>, KvView<'a>, usize) {
     let layer = attention.layer;
-    match &segment.storage {
+    let (k, v, head_stride) = match &segment.storage {
         Storage::Page(page) => {
-            (page.k[layer.index()].view(), page.v[layer.index()].view(), page.head_stride())
+            let (k, v) = (&page.data.k[layer.index()], &page.data.v[layer.index()]);
+            (k.view(), v.view(), page.data.head_stride())
         }
         Storage::Block(block) => {
             let head_stride = block.header().n_tokens() * attention.head_dim;
             (block.get().k(layer), block.get().v(layer), head_stride)
         }
-    }
+    };
+    let first = segment.from * attention.head_dim;
+    let from = |view: KvView<'a>| view.slice(first, view.len());
+    (from(k), from(v), head_stride)
 }

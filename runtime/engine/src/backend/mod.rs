@@ -10,7 +10,7 @@ mod cpu;
 use std::fmt;
 
 use skillgraft_kernels::{Angles, Coding, Gate, QueryFrames, WeightBlock};
-use skillgraft_kv::{KvBuffer, KvGeometry, LayerIdx, TokenId};
+use skillgraft_kv::{KvBuffer, KvGeometry, LayerIdx, TokenId, TokenSpan};
 
 pub use cpu::{CpuBackend, CpuPage};
 
@@ -93,8 +93,9 @@ pub trait Backend: Send + Sync + Sized + fmt::Debug + 'static {
     /// below the other, `2n` rows together.
     fn gated(&self, x: &Self::Hidden, gate_up: &Self::Linear, gate: Gate) -> Self::Hidden;
 
-    /// Rotates and appends the K and V rows of each sequence to its cache, then
-    /// attends: every row sees its own sequence up to itself. A row of `qkv` is
+    /// Rotates the K and V rows of each sequence and puts them into its cache,
+    /// then attends: every row sees its own sequence up to itself, the rows that
+    /// are before it included. A row of `qkv` is
     /// its queries, keys and values, not rotated:
     /// `[n_rows, (n_heads + 2 n_kv_heads) * head_dim]`. Returns
     /// `[n_rows, n_heads * head_dim]`.
@@ -146,15 +147,24 @@ pub struct HeadSpan {
 /// The rows of one sequence in a forward pass.
 #[derive(Debug)]
 pub struct Sequence<'a, B: Backend> {
-    /// Its context; the last page has room for the rows.
+    /// Its context, with room for the rows.
     pub cache: &'a mut SegmentedCache<B>,
-    /// Its rows among all rows of the pass.
+    /// Its rows, in the order of the context.
+    pub runs: Vec<Run>,
+}
+
+/// Rows that follow one another in the context.
+#[derive(Debug)]
+pub struct Run {
+    /// Which they are among all rows of the pass.
     pub rows: std::ops::Range<usize>,
+    /// Where they are in the context.
+    pub span: TokenSpan,
     /// One for each of the model's rotations.
     pub turns: Vec<Turns>,
 }
 
-/// How the rows of one sequence are rotated under one of the model's rotations.
+/// How the rows of one run are rotated under one of the model's rotations.
 #[derive(Debug)]
 pub struct Turns {
     /// Angles of the rows' positions: what K is rotated by.

@@ -1,12 +1,12 @@
 //! The one forward pass.
 
 use skillgraft_kernels::{QueryFrames, RopeTable};
-use skillgraft_kv::{LayerAttention, LayerIdx, Position, TokenId};
+use skillgraft_kv::{LayerAttention, LayerIdx, Position, PositionDelta, TokenId, TokenSpan};
 
 use super::families::Family;
 use super::spec::DecoderSpec;
 use super::weights::{self, LayerWeights, Weights};
-use crate::backend::{AttentionSpec, Backend, HeadSpan, Sequence, Turns};
+use crate::backend::{AttentionSpec, Backend, HeadSpan, Run, Sequence, Turns};
 use crate::cache::SegmentedCache;
 use crate::error::EngineError;
 use crate::load::GgufFile;
@@ -24,9 +24,11 @@ pub struct Decoder<B: Backend> {
 /// New tokens of one sequence.
 #[derive(Debug)]
 pub struct Step<'a, B: Backend> {
-    /// The sequence's context; the tokens are appended to it.
+    /// The sequence's context, with room for the tokens.
     pub cache: &'a mut SegmentedCache<B>,
-    /// The tokens, at least one and at most [`PAGE_TOKENS`](crate::PAGE_TOKENS).
+    /// Where they are in it, in the order of the context.
+    pub spans: &'a [TokenSpan],
+    /// The tokens, at least one.
     pub tokens: &'a [TokenId],
     /// Whose logits are wanted.
     pub logits: LogitRows,
@@ -72,16 +74,17 @@ impl<B: Backend> Decoder<B> {
         self.weights.layers.iter().map(layer).sum::<usize>() + backend.linear_bytes(head)
     }
 
-    /// Runs the new tokens of all sequences through the model, appends their KV,
-    /// and returns the wanted logits of each sequence, `[n_wanted, vocab_size]`.
+    /// Runs the new tokens of all sequences through the model, puts their KV where
+    /// room was made for it, and returns the wanted logits of each sequence,
+    /// `[n_wanted, vocab_size]`.
     ///
     /// # Panics
-    /// When a step has no token or more than a page holds, or a token is outside
-    /// the vocabulary.
+    /// When a step has no token or no room for one, or a token is outside the
+    /// vocabulary.
     pub fn forward(&self, backend: &B, steps: &mut [Step<'_, B>]) -> Vec<Vec<f32>> {
         let tokens: Vec<TokenId> = steps.iter().flat_map(|step| step.tokens).copied().collect();
         let wanted: Vec<Vec<usize>> = wanted_rows(steps);
-        let mut sequences = self.sequences(backend, steps);
+        let mut sequences = self.sequences(steps);
 
         let (table, eps) = (&self.weights.token_embedding, self.spec.rms_eps);
         let mut hidden = backend.embed(table, &tokens, self.spec.embedding_scale);
@@ -150,29 +153,33 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    /// Makes room for the new tokens and works out where their queries are
-    /// rotated to, once for all layers.
-    fn sequences<'a>(&self, backend: &B, steps: &'a mut [Step<'_, B>]) -> Vec<Sequence<'a, B>> {
+    /// Works out where the queries of the new tokens are rotated to, once for all
+    /// layers.
+    fn sequences<'a>(&self, steps: &'a mut [Step<'_, B>]) -> Vec<Sequence<'a, B>> {
         let mut first_row = 0;
-        steps
-            .iter_mut()
-            .map(|step| {
-                assert!(!step.tokens.is_empty(), "a step needs at least one token");
-                let rows = first_row..first_row + step.tokens.len();
+        let mut sequence = |step: &'a mut Step<'_, B>| {
+            assert!(!step.tokens.is_empty(), "a step needs at least one token");
+            let deltas = step.cache.deltas();
+            let mut run = |&span: &TokenSpan| {
+                let rows = first_row..first_row + span.len as usize;
                 first_row = rows.end;
-                let start = step.cache.end();
-                let positions: Vec<Position> =
-                    (0..rows.len() as u32).map(|row| start + row).collect();
-                let deltas = step.cache.deltas();
-                let turns = self.ropes.iter().map(|rope| Turns {
-                    angles: rope.angles(positions.iter().map(|position| i64::from(position.0))),
-                    frames: QueryFrames::new(rope, &positions, deltas.iter().copied()),
-                });
-                let turns = turns.collect();
-                step.cache.reserve(backend, rows.len());
-                Sequence { cache: &mut *step.cache, rows, turns }
-            })
-            .collect()
+                Run { rows, span, turns: self.turns(span, &deltas) }
+            };
+            let runs: Vec<Run> = step.spans.iter().map(&mut run).collect();
+            let n_rows: usize = runs.iter().map(|run| run.rows.len()).sum();
+            assert_eq!(n_rows, step.tokens.len(), "a token for each place");
+            Sequence { cache: &mut *step.cache, runs }
+        };
+        steps.iter_mut().map(&mut sequence).collect()
+    }
+
+    fn turns(&self, span: TokenSpan, deltas: &[PositionDelta]) -> Vec<Turns> {
+        let positions: Vec<Position> = (0..span.len).map(|row| span.start + row).collect();
+        let turns = self.ropes.iter().map(|rope| Turns {
+            angles: rope.angles(positions.iter().map(|position| i64::from(position.0))),
+            frames: QueryFrames::new(rope, &positions, deltas.iter().copied()),
+        });
+        turns.collect()
     }
 }
 

@@ -11,7 +11,7 @@ use skillgraft_kv::{AnchorKind, KvDtype, LedgerError, Position, TokenId, Verifie
 
 use crate::tiny;
 
-fn in_step(session: &Session) {
+pub(crate) fn in_step(session: &Session) {
     assert_eq!(session.end().index(), session.tokens().len());
     assert_eq!(session.end(), session.cache().end());
 }

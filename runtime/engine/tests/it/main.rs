@@ -5,6 +5,7 @@
 mod activation;
 mod bad_files;
 mod context;
+mod edits;
 mod exactness;
 mod families;
 mod real_models;

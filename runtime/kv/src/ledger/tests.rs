@@ -6,13 +6,19 @@ use super::*;
 enum Edit {
     Append { n_tokens: u32, label: u8, grafted: bool },
     RollBack { per_mille: u32 },
+    Recompute { start: u32, len: u32 },
+    Replace { start: u32, len: u32, n_tokens: u32 },
 }
 
 fn edits() -> impl Strategy<Value = Vec<Edit>> {
     let append = (0u32..70, 0u8..3, any::<bool>())
         .prop_map(|(n_tokens, label, grafted)| Edit::Append { n_tokens, label, grafted });
     let roll_back = (0u32..1000).prop_map(|per_mille| Edit::RollBack { per_mille });
-    prop::collection::vec(prop_oneof![3 => append, 1 => roll_back], 0..40)
+    let recompute = (0u32..193, 0u32..30).prop_map(|(start, len)| Edit::Recompute { start, len });
+    let replace = (0u32..193, 0u32..30, 0u32..30)
+        .prop_map(|(start, len, n_tokens)| Edit::Replace { start, len, n_tokens });
+    let edit = prop_oneof![3 => append, 1 => roll_back, 1 => recompute, 1 => replace];
+    prop::collection::vec(edit, 0..40)
 }
 
 fn origin(grafted: bool) -> SegmentOrigin {
@@ -22,6 +28,31 @@ fn origin(grafted: bool) -> SegmentOrigin {
     } else {
         SegmentOrigin::Live
     }
+}
+
+fn span(start: u32, len: u32) -> TokenSpan {
+    TokenSpan { start: Position(start), len }
+}
+
+fn is_there<T>(tokens: &[T], span: &std::ops::Range<u32>) -> bool {
+    !span.is_empty() && span.end as usize <= tokens.len()
+}
+
+fn replace(tokens: &mut Vec<(SegmentOrigin, String)>, at: usize, len: usize, n_tokens: usize) {
+    let by = PositionDelta(n_tokens as i32 - len as i32);
+    for (origin, _) in &mut tokens[at + len..] {
+        *origin = match *origin {
+            SegmentOrigin::Grafted { block, anchor, delta } => {
+                SegmentOrigin::Grafted { block, anchor, delta: PositionDelta(delta.0 + by.0) }
+            }
+            SegmentOrigin::Stale { delta } => {
+                SegmentOrigin::Stale { delta: PositionDelta(delta.0 + by.0) }
+            }
+            _ => SegmentOrigin::Stale { delta: by },
+        };
+    }
+    let label = tokens[at].1.clone();
+    tokens.splice(at..at + len, vec![(SegmentOrigin::Recomputed, label); n_tokens]);
 }
 
 proptest! {
@@ -46,6 +77,24 @@ proptest! {
                     let to = tokens.len() as u32 * per_mille / 1000;
                     ledger.roll_back(Position(to)).unwrap();
                     tokens.truncate(to as usize);
+                }
+                Edit::Recompute { start, len } => {
+                    let (done, span) = (ledger.recompute(span(start, len)), start..start + len);
+                    prop_assert_eq!(done.is_ok(), is_there(&tokens, &span));
+                    if done.is_ok() {
+                        for (origin, _) in &mut tokens[start as usize..span.end as usize] {
+                            *origin = SegmentOrigin::Recomputed;
+                        }
+                    }
+                }
+                Edit::Replace { start, len, n_tokens } => {
+                    let done = ledger.replace(span(start, len), n_tokens);
+                    let there = is_there(&tokens, &(start..start + len));
+                    let fits = tokens.len() as u32 + n_tokens <= limit + len;
+                    prop_assert_eq!(done.is_ok(), there && fits);
+                    if done.is_ok() {
+                        replace(&mut tokens, start as usize, len as usize, n_tokens as usize);
+                    }
                 }
             }
             prop_assert_eq!(ledger.end().index(), tokens.len());
