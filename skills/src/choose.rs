@@ -15,6 +15,7 @@ use crate::{Catalog, Error, SkillIdx};
 mod bm25;
 mod forced;
 mod index;
+mod lines;
 mod query;
 mod words;
 
@@ -22,6 +23,7 @@ pub use bm25::{Bm25Chooser, DEFAULT_EVIDENCE_MIN, Match};
 pub use forced::{Forced, mentions};
 pub(crate) use forced::{near, near_names};
 pub use index::SearchText;
+pub use lines::{RankedLine, rank_lines};
 
 /// A skill that was chosen.
 #[derive(Debug, Clone, PartialEq)]

@@ -56,8 +56,8 @@ pub use catalog::{
 };
 pub use change::{CatalogChange, ChangeKind};
 pub use choose::{
-    Bm25Chooser, Choice, ChooseSkill, DEFAULT_EVIDENCE_MIN, Forced, Match, Pick, SearchText,
-    mentions,
+    Bm25Chooser, Choice, ChooseSkill, DEFAULT_EVIDENCE_MIN, Forced, Match, Pick, RankedLine,
+    SearchText, mentions, rank_lines,
 };
 pub use diagnostic::{Code, Diagnostic, Level, Severity};
 pub use error::Error;
