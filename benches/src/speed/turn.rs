@@ -245,7 +245,8 @@ fn graft_turn(
     let texts = lab.texts;
     let source = texts.source(skill.tokens);
     let header = [between, &texts.opening].concat();
-    let activation = Activation { label: "skill", header: &header, sources: &[source] };
+    let activation =
+        Activation { label: "skill", header: &header, sources: &[source], repair: &[] };
     let interrupt = watch.interrupt();
     let mut session = lab.prefix.branch();
     let started = Instant::now();

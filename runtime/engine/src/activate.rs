@@ -1,9 +1,11 @@
 //! Activation: a skill becomes part of a context. **The second main path.**
 
+use std::ops::Range;
 use std::time::Instant;
 
 use skillgraft_kv::{
-    AnchorKind, BlockStore, Kept, Lookup, MissReason, Tier, TokenId, TokenSpan, VerifiedBlock,
+    AnchorKind, BlockStore, Kept, Lookup, MissReason, Position, Tier, TokenId, TokenSpan,
+    VerifiedBlock,
 };
 
 use crate::backend::Backend;
@@ -18,6 +20,8 @@ pub enum Mode {
     Exact,
     /// Grafted from a block that was compiled elsewhere.
     Graft,
+    /// Grafted, and the tokens that matter most here computed anew.
+    Repair,
 }
 
 /// What is to be activated.
@@ -30,6 +34,9 @@ pub struct Activation<'a> {
     /// The block behind each anchor that will do, the best one first. Never
     /// empty; all have the same tokens.
     pub sources: &'a [BlockSource<'a>],
+    /// Tokens of the block that [`Mode::Repair`] computes anew, sorted and apart:
+    /// see [`tokens_to_repair`](crate::tokens_to_repair).
+    pub repair: &'a [Range<usize>],
 }
 
 /// What an activation did.
@@ -45,10 +52,14 @@ pub struct Activated {
     pub is_exact: bool,
     /// Tokens grafted.
     pub grafted_tokens: usize,
+    /// Grafted tokens that were computed anew in this context.
+    pub repaired_tokens: usize,
     /// Tokens prefilled in this context.
     pub prefilled_tokens: usize,
     /// The graft itself: the look-up excluded, one entry of the segment table.
     pub graft_ms: f64,
+    /// Computing tokens of the block anew.
+    pub repair_ms: f64,
     /// Finding, opening and checking the block.
     pub lookup_ms: f64,
     /// Compiling the block, its anchor included, and writing it; 0 on a hit. Of a
@@ -77,7 +88,8 @@ pub enum BlockOrigin {
 /// Activates a text at the end of a context: prefills its header, then grafts
 /// its block. Where no store has it, the text is prefilled and the block taken
 /// from that, if the context is what the block is to be compiled behind; or else
-/// the block is compiled apart and grafted. A block that cannot be used never
+/// the block is compiled apart and grafted. Under [`Mode::Repair`] some of its tokens
+/// are computed anew. A block that cannot be used never
 /// fails the activation; the text is prefilled then.
 ///
 /// # Errors
@@ -108,6 +120,7 @@ pub fn activate<B: Backend>(
         },
     };
     match graft(session, activation, found) {
+        Ok(grafted) if mode == Mode::Repair => repair(session, activation, grafted, interrupt),
         Err(EngineError::ForeignBlock { label, reason }) => {
             tracing::warn!(label, reason, "falling back to exact");
             prefill_text(session, activation, Some(reason), interrupt)
@@ -215,13 +228,41 @@ fn graft<B: Backend>(
         anchor,
         is_exact,
         grafted_tokens: span.len as usize,
+        repaired_tokens: 0,
         prefilled_tokens: activation.header.len(),
         graft_ms: ms_since(started),
+        repair_ms: 0.0,
         lookup_ms: found.lookup_ms,
         compile_ms: found.compile_ms,
         saved_ms,
         fallback: None,
     })
+}
+
+/// Computes the tokens of a grafted block anew that the activation names. What is
+/// exact already is left as it is.
+fn repair<B: Backend>(
+    session: &mut Session<B>,
+    activation: &Activation<'_>,
+    mut activated: Activated,
+    interrupt: Interrupt<'_>,
+) -> Result<Activated, EngineError> {
+    activated.mode = Mode::Repair;
+    if activated.is_exact {
+        return Ok(activated);
+    }
+    let started = Instant::now();
+    let block = session.end().index() - activated.grafted_tokens;
+    let spans: Vec<TokenSpan> = (activation.repair.iter())
+        .map(|tokens| TokenSpan {
+            start: Position((block + tokens.start) as u32),
+            len: tokens.len() as u32,
+        })
+        .collect();
+    session.recompute(&spans, interrupt)?;
+    activated.repaired_tokens = spans.iter().map(|span| span.len as usize).sum();
+    activated.repair_ms = ms_since(started);
+    Ok(activated)
 }
 
 fn prefill_text<B: Backend>(
@@ -239,8 +280,10 @@ fn prefill_text<B: Backend>(
         anchor: AnchorKind::None,
         is_exact,
         grafted_tokens: 0,
+        repaired_tokens: 0,
         prefilled_tokens: activation.header.len() + tokens.len(),
         graft_ms: 0.0,
+        repair_ms: 0.0,
         lookup_ms: 0.0,
         compile_ms: 0.0,
         saved_ms: 0.0,

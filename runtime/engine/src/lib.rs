@@ -1,5 +1,5 @@
 //! The model: loading, tokenizer, chat template, decoder, segmented KV cache,
-//! compile, graft, decode.
+//! compile, graft, repair, verify, decode.
 //!
 //! **Invariant:** synchronous; no network, no skills, no tools, no files but the
 //! model's. Blocks come and go through the [`BlockStore`](skillgraft_kv::BlockStore)
@@ -17,13 +17,15 @@ mod decode;
 mod error;
 mod load;
 mod model;
+mod repair;
 mod sample;
 mod session;
 mod text;
+mod verify;
 
 pub use activate::{Activated, Activation, BlockOrigin, Mode, activate};
 pub use backend::{
-    AttentionSpec, Backend, BackendOptions, CpuBackend, CpuPage, HeadSpan, PageRead, Sequence,
+    AttentionSpec, Backend, BackendOptions, CpuBackend, CpuPage, HeadSpan, PageRead, Run, Sequence,
     Turns,
 };
 pub use cache::{CacheSegment, LivePage, PAGE_TOKENS, SegmentedCache, Storage};
@@ -34,6 +36,8 @@ pub use load::{Requantized, WeightFormat, requantize};
 pub use model::{
     Decoder, DecoderSpec, LogitRows, Model, ModelOptions, QkRowOrder, Step, supported_architectures,
 };
+pub use repair::{REPAIR_SHARE, tokens_to_repair};
 pub use sample::{Sampler, SamplingOptions, arg_max};
 pub use session::{Interrupt, Session, uninterrupted};
 pub use text::{ChatTemplate, Frame, Message, Role, TextStream, TextTokenizer};
+pub use verify::{AnswerEvent, Verified, decode_verified};

@@ -160,7 +160,10 @@ mod tests {
     #[test]
     fn a_short_code_block_is_one_unit_and_headings_count_for_their_lines() {
         let block = best("undo by siphon")[0];
-        assert!(block.starts_with("```sh\n# undo") && block.ends_with("siphon status\n"), "{block}");
+        assert!(
+            block.starts_with("```sh\n# undo") && block.ends_with("siphon status\n"),
+            "{block}"
+        );
         let limits = best("limits of production");
         assert_eq!(limits[0], "| production | 40 |\n");
         assert!(limits.contains(&"## Limits\n"), "{limits:?}");

@@ -5,6 +5,8 @@
 //! what a user, a skill or a tool wrote may not, and such a sequence in it is
 //! spelled out as ordinary characters.
 
+use std::ops::Range;
+
 use skillgraft_kv::TokenId;
 use tokenizers::decoders::byte_level::ByteLevel;
 use tokenizers::models::bpe::BPE;
@@ -128,6 +130,16 @@ impl TextTokenizer {
     /// [`EngineError::Tokenizer`] when the library refuses the text.
     pub fn encode_content(&self, text: &str) -> Result<Vec<TokenId>, EngineError> {
         encode(&self.content, text)
+    }
+
+    /// The bytes of a text that each token of [`encode_content`](Self::encode_content)
+    /// stands for, in order.
+    ///
+    /// # Errors
+    /// [`EngineError::Tokenizer`] when the library refuses the text.
+    pub fn content_offsets(&self, text: &str) -> Result<Vec<Range<usize>>, EngineError> {
+        let encoding = self.content.encode(text, false).map_err(tokenizer_error)?;
+        Ok(encoding.get_offsets().iter().map(|&(start, end)| start..end).collect())
     }
 
     /// The text of some tokens, control tokens included.

@@ -86,7 +86,7 @@ fn a_text_that_no_store_has_is_prefilled_and_kept() {
     let (_, expected) = prefilled(&model, &[&prefix, &header, &body, &question]);
     let run = |first: &[&[TokenId]], sources: &[BlockSource<'_>]| {
         let (mut session, _) = prefilled(&model, first);
-        let activation = Activation { label: "skill", header: &header, sources };
+        let activation = Activation { label: "skill", header: &header, sources, repair: &[] };
         let activated = activate(&mut session, &store, &activation, Mode::Graft, &uninterrupted)
             .expect("it fits");
         let logits = session.prefill(&question, "live", &uninterrupted).expect("it fits");
@@ -126,7 +126,8 @@ fn a_model_that_cannot_be_grafted_is_exact_and_says_why() {
         salt: [0; 16],
     };
     let (mut session, _) = prefilled(&model, &[&prefix]);
-    let activation = Activation { label: "skill", header: &header, sources: &[source] };
+    let activation =
+        Activation { label: "skill", header: &header, sources: &[source], repair: &[] };
     let activated =
         activate(&mut session, &store, &activation, Mode::Graft, &uninterrupted).expect("it fits");
     assert_eq!((activated.mode, activated.grafted_tokens), (Mode::Exact, 0));

@@ -10,4 +10,5 @@ mod exactness;
 mod families;
 mod real_models;
 mod tiny;
+mod verified;
 mod vocabularies;
