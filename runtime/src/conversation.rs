@@ -35,21 +35,63 @@ impl Conversation {
 /// Which promise a turn makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TurnMode {
-    /// The runtime chooses: a graft, since skills are placed before the message.
+    /// The runtime chooses: a graft for skills that are placed before the message,
+    /// a repair for those behind it.
     #[default]
     Auto,
     /// Everything after the prefix is prefilled.
     Exact,
     /// Skills are grafted.
     Graft,
+    /// Skills are grafted, and the lines that the prompt is about computed anew.
+    Repair,
+    /// The answer begins on grafted skills and ends as under [`Exact`](Self::Exact):
+    /// the same tokens are prefilled beside it, and what was decoded is checked.
+    Verified,
 }
 
 impl TurnMode {
-    /// How activations are done under this mode.
-    pub fn activation_mode(self) -> Mode {
+    /// How activations at a place are done under this mode.
+    pub fn activation_mode(self, placement: Placement) -> Mode {
+        match (self, placement) {
+            (TurnMode::Exact, _) => Mode::Exact,
+            (TurnMode::Graft, _) | (TurnMode::Auto | TurnMode::Verified, Placement::Before) => {
+                Mode::Graft
+            }
+            (TurnMode::Repair, _) | (TurnMode::Auto | TurnMode::Verified, Placement::Tail) => {
+                Mode::Repair
+            }
+        }
+    }
+
+    /// The name used in reports; that of the activations for [`Auto`](Self::Auto).
+    pub fn name(self, placement: Placement) -> &'static str {
+        match (self, self.activation_mode(placement)) {
+            (TurnMode::Verified, _) => "verified",
+            (_, Mode::Exact) => "exact",
+            (_, Mode::Graft) => "graft",
+            (_, Mode::Repair) => "repair",
+        }
+    }
+}
+
+/// Where the skills of a turn are placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Placement {
+    /// Before the user's words: these have read the skill, and the skill needs to
+    /// have read nothing of them.
+    #[default]
+    Before,
+    /// Behind the user's words, as in the middle of a turn.
+    Tail,
+}
+
+impl Placement {
+    /// The name used in reports.
+    pub const fn name(self) -> &'static str {
         match self {
-            TurnMode::Exact => Mode::Exact,
-            TurnMode::Auto | TurnMode::Graft => Mode::Graft,
+            Placement::Before => "before",
+            Placement::Tail => "tail",
         }
     }
 }
@@ -59,6 +101,8 @@ impl TurnMode {
 pub struct TurnOptions {
     /// Which promise it makes.
     pub mode: TurnMode,
+    /// Where skills are placed.
+    pub placement: Placement,
     /// Skills to use, by name, and files as `skill/path`; none leaves the choice
     /// to the runtime.
     pub use_skills: Vec<String>,
@@ -74,6 +118,7 @@ impl Default for TurnOptions {
     fn default() -> Self {
         TurnOptions {
             mode: TurnMode::Auto,
+            placement: Placement::Before,
             use_skills: Vec::new(),
             max_tokens: 256,
             sampling: SamplingOptions::default(),
@@ -131,6 +176,12 @@ pub enum TurnEvent<'a> {
     Activated(&'a ActivationReport),
     /// Text of the answer.
     Text(&'a str),
+    /// Of the answer's text so far only the beginning holds: under
+    /// [`TurnMode::Verified`] the rest was not what a full prefill gives.
+    Corrected {
+        /// Bytes that stay.
+        keep_bytes: usize,
+    },
 }
 
 impl Conversation {

@@ -47,12 +47,12 @@ mod usage;
 mod warm;
 mod watch;
 
-pub use conversation::{Conversation, StopFlag, TurnEvent, TurnMode, TurnOptions};
+pub use conversation::{Conversation, Placement, StopFlag, TurnEvent, TurnMode, TurnOptions};
 pub use error::Error;
 pub use prompt::{ActivationText, Prompts};
 pub use report::{
     ActivationReport, AlreadyReport, CatalogReport, ChoiceReport, FullPrefill, PrefixReport,
-    TokenCounts, TurnReport,
+    TokenCounts, TurnReport, VerifiedReport,
 };
 pub use runtime::{OpenEvent, Runtime};
 pub use settings::{Settings, SkillSettings};

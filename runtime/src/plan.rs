@@ -10,7 +10,7 @@ use skillgraft_skills::{
     Window, mentions,
 };
 
-use crate::conversation::{Conversation, TurnOptions};
+use crate::conversation::{Conversation, Placement, TurnOptions};
 use crate::error::Error;
 use crate::prompt::{ActivationText, Prompts};
 use crate::report::AlreadyReport;
@@ -111,7 +111,13 @@ impl Conversation {
     }
 
     /// Works out the turn's token ids and checks that they fit.
-    pub(crate) fn plan(&self, prompt: &str, chosen: &Chosen, news: News) -> Result<Plan, Error> {
+    pub(crate) fn plan(
+        &self,
+        prompt: &str,
+        chosen: &Chosen,
+        news: News,
+        placement: Placement,
+    ) -> Result<Plan, Error> {
         let prompts = Prompts::new(self.runtime.model());
         let mut opening = self.pending.clone();
         opening.extend(prompts.open_message(&self.history)?);
@@ -121,14 +127,24 @@ impl Conversation {
             content.push('\n');
             opening.extend(prompts.words(&content)?);
         }
+        // Words that stand before the skills, and those behind them.
+        let (asked, prompt) = match placement {
+            Placement::Tail if !chosen.choice.picks().is_empty() => (format!("{prompt}\n"), ""),
+            _ => (String::new(), prompt),
+        };
+        opening.extend(prompts.words(&asked)?);
+        content.push_str(&asked);
         let mut drafts = Drafts::new(prompts, news.skills, self.session.end().index());
         drafts.end += opening.len() as u64;
         let caller = if chosen.how == "forced" { Caller::User } else { Caller::Model };
         for pick in chosen.choice.picks() {
             drafts.add(&pick.id, &pick.reason, caller)?;
         }
-        let words =
-            |is_first: bool| if is_first { prompt.to_owned() } else { format!("\n{prompt}") };
+        let words = |is_first: bool| match prompt {
+            "" => String::new(),
+            prompt if is_first => prompt.to_owned(),
+            prompt => format!("\n{prompt}"),
+        };
         let message = prompts.close_message(&self.history, &words(drafts.items.is_empty()))?;
         let mut room = self.check_room(&opening, &drafts.items, message.len())?;
         // What the context has in an old version is brought in again while there

@@ -5,9 +5,11 @@
 //! `exact` and `graft` see the same ids. What a skill or a person wrote is
 //! encoded as content: no control token comes out of it.
 
-use skillgraft_engine::{EngineError, Message, Model, Role};
+use std::ops::Range;
+
+use skillgraft_engine::{EngineError, Message, Model, Role, tokens_to_repair};
 use skillgraft_kv::TokenId;
-use skillgraft_skills::{Activation, FileText};
+use skillgraft_skills::{Activation, FileText, rank_lines};
 
 /// What the model is told about skills.
 const SYSTEM: &str = "You are a helpful AI assistant with access to skills. \
@@ -34,6 +36,8 @@ pub struct ActivationText {
     pub header: Vec<TokenId>,
     /// The text and its closing tag: the block.
     pub block: Vec<TokenId>,
+    /// What the block says.
+    pub block_text: String,
     /// What differs from machine to machine; prefilled in each context.
     pub after: Vec<TokenId>,
 }
@@ -104,9 +108,11 @@ impl<'m> Prompts<'m> {
         } else {
             encode(&format!("The files of `{}` are in {}.\n", skill.id, skill.folder.display()))?
         };
+        let block_text = format!("{}\n{gap}{listing}</skill>\n", skill.body.trim_end());
         Ok(ActivationText {
             header: encode(&format!("<skill name=\"{}\">\n", skill.id))?,
-            block: encode(&format!("{}\n{gap}{listing}</skill>\n", skill.body.trim_end()))?,
+            block: encode(&block_text)?,
+            block_text,
             after,
         })
     }
@@ -118,11 +124,28 @@ impl<'m> Prompts<'m> {
     pub fn file(&self, address: &str, file: &FileText) -> Result<ActivationText, EngineError> {
         let encode = |text: &str| self.model.tokenizer().encode_content(text);
         let notice = file.notice().map_or_else(String::new, |notice| format!("{notice}\n"));
+        let block_text = format!("{}\n</file>\n", file.text.trim_end());
         Ok(ActivationText {
             header: encode(&format!("<file name=\"{address}\">\n{notice}"))?,
-            block: encode(&format!("{}\n</file>\n", file.text.trim_end()))?,
+            block: encode(&block_text)?,
+            block_text,
             after: Vec::new(),
         })
+    }
+
+    /// The tokens of a block that a request is about: those of the lines that a
+    /// search finds in it, within the budget of a repair.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub fn repair(
+        &self,
+        text: &ActivationText,
+        request: &str,
+    ) -> Result<Vec<Range<usize>>, EngineError> {
+        let lines: Vec<Range<usize>> =
+            rank_lines(&text.block_text, request).into_iter().map(|line| line.bytes).collect();
+        tokens_to_repair(self.model.tokenizer(), &text.block_text, &text.block, &lines)
     }
 
     /// The user's words, or a notice to the model, within an open message.

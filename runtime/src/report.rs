@@ -1,6 +1,7 @@
 //! What a turn did, in the names of the commands' JSON.
 
 use serde::Serialize;
+use skillgraft_engine::Verified;
 use skillgraft_skills::{CatalogStep, Rendered};
 
 /// What one turn did.
@@ -10,7 +11,7 @@ pub struct TurnReport {
     pub answer: String,
     /// Id or file of the model.
     pub model: String,
-    /// `exact` or `graft`.
+    /// `exact`, `graft`, `repair` or `verified`.
     pub mode: &'static str,
     /// Why these skills, or why none.
     pub choice: ChoiceReport,
@@ -35,6 +36,38 @@ pub struct TurnReport {
     /// Why decoding ended: `end_of_turn`, `max_tokens`, `context_full` or
     /// `interrupted`.
     pub stop: &'static str,
+    /// What checking the answer found; `null` in other modes than `verified`.
+    pub verified: Option<VerifiedReport>,
+}
+
+/// What checking an answer found that began on grafted skills.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct VerifiedReport {
+    /// Tokens prefilled exactly beside the answer; 0 when all were exact.
+    pub prefilled_tokens: usize,
+    /// Tokens of the answer that were checked; those after them are exact.
+    pub checked_tokens: usize,
+    /// The first token that differed, counted from 0; `null` when none did.
+    pub first_difference: Option<usize>,
+    /// The exact prefill, beside the decoding.
+    pub prefill_ms: f64,
+    /// What the end of the answer waited for it.
+    pub wait_ms: f64,
+    /// Whether the answer was stopped before it could be checked.
+    pub unchecked: bool,
+}
+
+impl VerifiedReport {
+    pub(crate) fn of(verified: Verified) -> Self {
+        VerifiedReport {
+            prefilled_tokens: verified.prefilled_tokens,
+            checked_tokens: verified.checked_tokens,
+            first_difference: verified.first_difference,
+            prefill_ms: verified.prefill_ms,
+            wait_ms: verified.wait_ms,
+            unchecked: verified.is_unchecked,
+        }
+    }
 }
 
 /// Why skills were chosen, or none.
@@ -55,7 +88,8 @@ pub struct ActivationReport {
     pub reason: String,
     /// What was odd about it: `showing lines 1-200 of 5000`; `null` for nothing.
     pub note: Option<String>,
-    /// Where it was placed: `before` the message.
+    /// Where it was placed: `before` the user's words, or at the `tail`, behind
+    /// them.
     pub placement: &'static str,
     /// Where the block came from: `disk`, `memory`, `compiled`, or `none` when
     /// the text was prefilled.
@@ -72,6 +106,8 @@ pub struct ActivationReport {
     pub prefilled_tokens: usize,
     /// The graft itself.
     pub graft_ms: f64,
+    /// Computing tokens of the block anew.
+    pub repair_ms: f64,
     /// Finding, opening and checking the block.
     pub lookup_ms: f64,
     /// Compiling and writing the block; 0 when it was found.

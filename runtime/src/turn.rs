@@ -4,17 +4,19 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use skillgraft_engine::{
-    Activated, Activation, BlockOrigin, BlockSource, DecodeOptions, Decoded, Message, Mode, Role,
-    activate, decode,
+    Activated, Activation, AnswerEvent, BlockOrigin, BlockSource, DecodeOptions, Decoded, Message,
+    Mode, Role, Verified, activate, decode, decode_verified,
 };
 use skillgraft_kv::{AnchorKind, Kept, Tier, TokenId};
 use skillgraft_skills::Choice;
 
-use crate::conversation::{Conversation, TurnEvent, TurnOptions};
+use crate::conversation::{Conversation, Placement, TurnEvent, TurnMode, TurnOptions};
 use crate::error::Error;
 use crate::plan::{Chosen, Item, Plan};
 use crate::prompt::Prompts;
-use crate::report::{ActivationReport, ChoiceReport, FullPrefill, TokenCounts, TurnReport};
+use crate::report::{
+    ActivationReport, ChoiceReport, FullPrefill, TokenCounts, TurnReport, VerifiedReport,
+};
 use crate::warm::Job;
 
 /// Gets the events of a turn; breaking ends it.
@@ -45,12 +47,13 @@ impl Conversation {
         }
         let chosen = news.choose(prompt, options)?;
         let _ = events(TurnEvent::Chosen(&chosen.choice));
-        let plan = self.plan(prompt, &chosen, news)?;
-        let outcome = self.prefill(&plan, options, events).and_then(|(activations, logits)| {
-            let ttft_ms = ms_since(started);
-            Ok((activations, ttft_ms, self.answer(logits, options, events)?))
-        });
-        let (activations, ttft_ms, decoded) = match outcome {
+        let plan = self.plan(prompt, &chosen, news, options.placement)?;
+        let outcome =
+            self.prefill(prompt, &plan, options, events).and_then(|(activations, logits)| {
+                let ttft_ms = ms_since(started);
+                Ok((activations, ttft_ms, self.answer(logits, options, events)?))
+            });
+        let (activations, ttft_ms, (decoded, verified)) = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.session.roll_back(before).map_err(Error::from)?;
@@ -58,7 +61,8 @@ impl Conversation {
             }
         };
 
-        let report = self.report(&chosen, &plan, activations, &decoded, ttft_ms, options);
+        let mut report = self.report(&chosen, &plan, activations, &decoded, ttft_ms, options);
+        report.verified = verified.map(VerifiedReport::of);
         self.close(plan, &decoded)?;
         runtime.record_usage(&report);
         Ok(report)
@@ -68,11 +72,13 @@ impl Conversation {
     /// the message. Returns the logits of the answer's first token.
     fn prefill(
         &mut self,
+        prompt: &str,
         plan: &Plan,
         options: &TurnOptions,
         events: Events<'_>,
     ) -> Result<(Vec<ActivationReport>, Vec<f32>), Error> {
         let stop = || options.stop.check();
+        let mode = options.mode.activation_mode(options.placement);
         let mut opening = plan.opening.clone();
         let mut activations = Vec::new();
         for item in &plan.items {
@@ -87,18 +93,22 @@ impl Conversation {
                 tokens: &item.text.block,
                 salt: self.runtime.salt(),
             });
+            let repair = match mode {
+                Mode::Repair => Prompts::new(self.runtime.model()).repair(&item.text, prompt)?,
+                Mode::Exact | Mode::Graft => Vec::new(),
+            };
             let activation = Activation {
                 label: &format!("{} {}", item.kind, item.name),
                 header: &opening,
                 sources: &sources,
+                repair: &repair,
             };
-            let mode = options.mode.activation_mode();
             let store = self.runtime.store().as_ref();
             let activated = activate(&mut self.session, store, &activation, mode, &stop)?;
             self.runtime.background().note_use(&item.name);
             self.want_the_other(item, &activated, anchors);
             opening.clone_from(&item.text.after);
-            activations.push(report_activation(item, activated));
+            activations.push(report_activation(item, activated, options.placement));
             if let Some(report) = activations.last() {
                 let _ = events(TurnEvent::Activated(report));
             }
@@ -143,19 +153,32 @@ impl Conversation {
         }
     }
 
+    /// Decodes the answer, and checks it where the mode says so.
     fn answer(
         &mut self,
         logits: Vec<f32>,
         options: &TurnOptions,
         events: Events<'_>,
-    ) -> Result<Decoded, Error> {
+    ) -> Result<(Decoded, Option<Verified>), Error> {
         let decode_options =
             DecodeOptions { max_tokens: options.max_tokens, sampling: options.sampling };
-        let decoded = decode(&mut self.session, logits, &decode_options, &mut |text| {
-            events(TurnEvent::Text(text))?;
-            options.stop.check()
-        })?;
-        Ok(decoded)
+        let session = &mut self.session;
+        if options.mode != TurnMode::Verified {
+            let decoded = decode(session, logits, &decode_options, &mut |text| {
+                events(TurnEvent::Text(text))?;
+                options.stop.check()
+            })?;
+            return Ok((decoded, None));
+        }
+        let (decoded, verified) =
+            decode_verified(session, logits, &decode_options, &mut |event| {
+                events(match event {
+                    AnswerEvent::Text(text) => TurnEvent::Text(text),
+                    AnswerEvent::Corrected { keep_bytes } => TurnEvent::Corrected { keep_bytes },
+                })?;
+                options.stop.check()
+            })?;
+        Ok((decoded, Some(verified)))
     }
 
     /// Remembers what was said, and which tokens have no KV yet.
@@ -194,13 +217,10 @@ impl Conversation {
         };
         let spent: f64 = activations
             .iter()
-            .map(|skill| skill.graft_ms + skill.lookup_ms + skill.compile_ms)
+            .map(|skill| skill.graft_ms + skill.repair_ms + skill.lookup_ms + skill.compile_ms)
             .sum();
         let saved: f64 = activations.iter().map(|skill| skill.saved_ms).sum();
-        let mode = match options.mode.activation_mode() {
-            Mode::Exact => "exact",
-            Mode::Graft => "graft",
-        };
+        let mode = options.mode.name(options.placement);
         TurnReport {
             answer: decoded.text.clone(),
             model: self.runtime.model_name().to_owned(),
@@ -217,12 +237,13 @@ impl Conversation {
                 estimated: tokens.grafted > 0,
             },
             stop: decoded.stop.name(),
+            verified: None,
             activations,
         }
     }
 }
 
-fn report_activation(item: &Item, activated: Activated) -> ActivationReport {
+fn report_activation(item: &Item, activated: Activated, placement: Placement) -> ActivationReport {
     let (block, miss, not_kept) = match activated.block {
         None => ("none", None, None),
         Some(BlockOrigin::Found(Tier::Memory)) => ("memory", None, None),
@@ -239,14 +260,15 @@ fn report_activation(item: &Item, activated: Activated) -> ActivationReport {
         name: item.name.clone(),
         reason: item.reason.clone(),
         note: item.note.clone(),
-        placement: "before",
+        placement: placement.name(),
         block,
         anchor: activated.anchor.name(),
         exact: activated.is_exact,
         grafted_tokens: activated.grafted_tokens,
-        repaired_tokens: 0,
+        repaired_tokens: activated.repaired_tokens,
         prefilled_tokens: activated.prefilled_tokens,
         graft_ms: activated.graft_ms,
+        repair_ms: activated.repair_ms,
         lookup_ms: activated.lookup_ms,
         compile_ms: activated.compile_ms,
         saved_ms: activated.saved_ms,

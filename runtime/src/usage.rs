@@ -77,7 +77,10 @@ impl UsageLog {
     }
 
     fn append(&self, activation: &ActivationReport) -> io::Result<()> {
-        let spent = activation.graft_ms + activation.lookup_ms + activation.compile_ms;
+        let spent = activation.graft_ms
+            + activation.repair_ms
+            + activation.lookup_ms
+            + activation.compile_ms;
         let is_grafted = activation.grafted_tokens > 0;
         let line = Line {
             skill: activation.name.clone(),
@@ -145,6 +148,7 @@ mod tests {
             repaired_tokens: 0,
             prefilled_tokens: 9,
             graft_ms: 1.0,
+            repair_ms: 0.0,
             lookup_ms: 2.0,
             compile_ms: 0.0,
             saved_ms: 103.0,

@@ -4,6 +4,7 @@
 //! user's side, 2 ours, 130 interrupted.
 #![forbid(unsafe_code)]
 
+mod answer;
 mod cmd;
 mod error;
 mod ui;

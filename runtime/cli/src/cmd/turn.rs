@@ -5,9 +5,11 @@ use std::ops::ControlFlow;
 use clap::ValueEnum;
 use skillgraft::engine::SamplingOptions;
 use skillgraft::{
-    ActivationReport, Conversation, Runtime, StopFlag, TurnEvent, TurnMode, TurnOptions, TurnReport,
+    ActivationReport, Conversation, Placement, Runtime, StopFlag, TurnEvent, TurnMode, TurnOptions,
+    TurnReport, VerifiedReport,
 };
 
+use crate::answer::AnswerView;
 use crate::ui::Ui;
 
 /// Skills left out that are named one by one before a turn.
@@ -19,6 +21,10 @@ pub(crate) struct TurnArgs {
     /// How skills get into the context.
     #[arg(long, value_enum, default_value_t = Mode::Auto)]
     mode: Mode,
+
+    /// Where skills are placed.
+    #[arg(long, value_enum, default_value_t = Place::Before)]
+    placement: Place,
 
     /// The most tokens to generate.
     #[arg(long, value_name = "N", default_value_t = 256)]
@@ -36,6 +42,18 @@ enum Mode {
     Exact,
     /// Graft the skills' blocks.
     Graft,
+    /// Graft, and compute the lines anew that the prompt is about.
+    Repair,
+    /// Begin on the graft, check against a full prefill, and correct.
+    Verified,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Place {
+    /// Before the prompt.
+    Before,
+    /// Behind the prompt.
+    Tail,
 }
 
 #[derive(Debug, clap::Args)]
@@ -90,6 +108,12 @@ impl TurnArgs {
                 Mode::Auto => TurnMode::Auto,
                 Mode::Exact => TurnMode::Exact,
                 Mode::Graft => TurnMode::Graft,
+                Mode::Repair => TurnMode::Repair,
+                Mode::Verified => TurnMode::Verified,
+            },
+            placement: match self.placement {
+                Place::Before => Placement::Before,
+                Place::Tail => Placement::Tail,
             },
             use_skills: use_skills.to_vec(),
             max_tokens: self.max_tokens as usize,
@@ -116,14 +140,20 @@ pub(crate) fn turn(
     ui: &Ui,
 ) -> anyhow::Result<TurnReport> {
     let mut closed = None;
+    let mut answer = AnswerView::new(ui, options.mode == TurnMode::Verified);
     let report = conversation.run_turn(prompt, options, &mut |event| {
         match event {
             TurnEvent::Activating { name, n_tokens } => {
                 ui.status(&format!("activating {name} ({n_tokens} tokens)"));
             }
             TurnEvent::Activated(_) => ui.finish_progress(),
-            TurnEvent::Text(text) if is_shown => {
-                if let Err(error) = ui.data(text) {
+            TurnEvent::Text(_) | TurnEvent::Corrected { .. } if is_shown => {
+                let shown = match event {
+                    TurnEvent::Corrected { keep_bytes } => answer.correct(keep_bytes),
+                    TurnEvent::Text(text) => answer.push(text),
+                    _ => Ok(()),
+                };
+                if let Err(error) = shown {
                     closed = Some(error);
                     return ControlFlow::Break(());
                 }
@@ -132,6 +162,9 @@ pub(crate) fn turn(
         }
         ControlFlow::Continue(())
     })?;
+    if closed.is_none() {
+        closed = answer.finish().err();
+    }
     match closed {
         Some(error) => Err(error.into()),
         None => Ok(report),
@@ -192,6 +225,9 @@ pub(crate) fn print_report(report: &TurnReport, load_ms: f64, ui: &Ui) {
     let rate = if report.tpot_ms > 0.0 { 1e3 / report.tpot_ms } else { 0.0 };
     ui.field("decode", &format!("{} a token, {rate:.0} token/s", ms(report.tpot_ms)));
     ui.field("mode", &format!("{}; model {} loaded in {}", report.mode, report.model, ms(load_ms)));
+    if let Some(verified) = &report.verified {
+        ui.field("verified", &describe_verified(verified));
+    }
     if report.stop != "end_of_turn" {
         ui.field("stop", report.stop);
     }
@@ -220,12 +256,32 @@ fn describe_block(activation: &ActivationReport) -> String {
             let lookup = ms(activation.lookup_ms);
             let exact = if activation.exact { ", exact here" } else { "" };
             let anchor = activation.anchor;
+            let repair = match activation.repaired_tokens {
+                0 => String::new(),
+                n => format!(", {n} of them computed anew in {}", ms(activation.repair_ms)),
+            };
             format!(
                 "from {place}, opened and checked in {lookup}, {tokens} tokens grafted in {graft} \
-                 ({anchor} anchor{exact})"
+                 ({anchor} anchor{exact}){repair}"
             )
         }
     }
+}
+
+fn describe_verified(verified: &VerifiedReport) -> String {
+    let VerifiedReport { prefilled_tokens, checked_tokens, prefill_ms, wait_ms, .. } = *verified;
+    if verified.unchecked {
+        return "no: the answer was stopped before it could be checked".to_owned();
+    }
+    if prefilled_tokens == 0 {
+        return "all was exact from the beginning".to_owned();
+    }
+    let found = match verified.first_difference {
+        None => format!("{checked_tokens} tokens checked, all right"),
+        Some(at) => format!("{checked_tokens} tokens checked, corrected from token {}", at + 1),
+    };
+    let (prefill, wait) = (ms(prefill_ms), ms(wait_ms));
+    format!("{found}; {prefilled_tokens} tokens prefilled beside it in {prefill}, waited {wait}")
 }
 
 fn describe_ttft(report: &TurnReport) -> String {

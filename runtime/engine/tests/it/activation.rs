@@ -134,3 +134,45 @@ fn a_model_that_cannot_be_grafted_is_exact_and_says_why() {
     let reason = activated.fallback.expect("it has a reason");
     assert!(reason.contains("beyond 64 tokens"), "{reason}");
 }
+
+#[test]
+fn repair_computes_the_named_tokens_anew_and_nothing_where_all_is_exact() {
+    let model = tiny::model(KvDtype::F16, 1);
+    let store = Shelf::default();
+    let (prefix, header, body) = (tiny::tokens(1, 30), tiny::tokens(2, 5), tiny::tokens(3, 41));
+    let (neutral, question) = (tiny::tokens(5, 13), tiny::tokens(4, 9));
+    let behind = [&prefix[..], &header].concat();
+    let [own, other] = [(AnchorKind::Prefix, &behind), (AnchorKind::Neutral, &neutral)].map(
+        |(anchor, anchor_tokens)| BlockSource {
+            label: "skill",
+            anchor,
+            anchor_tokens,
+            tokens: &body,
+            salt: [0; 16],
+        },
+    );
+    let run = |mode, sources: &[BlockSource<'_>], repair: &[std::ops::Range<usize>]| {
+        let (mut session, _) = prefilled(&model, &[&prefix]);
+        let activation = Activation { label: "skill", header: &header, sources, repair };
+        let activated =
+            activate(&mut session, &store, &activation, mode, &uninterrupted).expect("it fits");
+        let logits = session.prefill(&question, "live", &uninterrupted).expect("it fits");
+        (activated, bits(&logits.expect("it has tokens")))
+    };
+    let (_, full) = run(Mode::Exact, &[other], &[]);
+    let (grafted, blind) = run(Mode::Graft, &[other], &[]);
+    assert_eq!((grafted.repaired_tokens, blind == full), (0, false));
+    let (some, better) = run(Mode::Repair, &[other], &[3..9, 20..31]);
+    assert_eq!((some.mode, some.grafted_tokens, some.repaired_tokens), (Mode::Repair, 41, 17));
+    assert!(better != blind && better != full);
+    let (_, all) = run(Mode::Repair, &[other], &[0..20, 20..41]);
+    assert_eq!(all, full);
+    let (_, none) = run(Mode::Repair, &[other], &[]);
+    assert_eq!(none, blind);
+    // Prefilled in place, then found: exact either way.
+    for _ in 0..2 {
+        let (exact, logits) = run(Mode::Repair, &[own], &[3..9]);
+        assert_eq!((exact.is_exact, exact.repaired_tokens), (true, 0));
+        assert_eq!(logits, full);
+    }
+}
