@@ -17,6 +17,7 @@ mod decode;
 mod error;
 mod load;
 mod model;
+mod patch;
 mod repair;
 mod sample;
 mod session;
@@ -36,6 +37,7 @@ pub use load::{Requantized, WeightFormat, requantize};
 pub use model::{
     Decoder, DecoderSpec, LogitRows, Model, ModelOptions, QkRowOrder, Step, supported_architectures,
 };
+pub use patch::{Hunk, hunks};
 pub use repair::{REPAIR_SHARE, tokens_to_repair};
 pub use sample::{Sampler, SamplingOptions, arg_max};
 pub use session::{Interrupt, Session, uninterrupted};

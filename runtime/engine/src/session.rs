@@ -246,13 +246,13 @@ impl<B: Backend> Session<B> {
         Ok(())
     }
 
-    /// Puts other tokens in the place of some, computing their KV in the context
-    /// as it is. What follows is moved, and not computed again: it goes on saying
+    /// Puts other tokens in the place of some, or between two, computing their KV in
+    /// the context as it is. What follows is moved, and not computed again: it goes on saying
     /// what it has read before the edit.
     ///
     /// # Errors
-    /// [`EngineError::Context`] when `span` is empty or not in the context, or the
-    /// tokens do not fit. Nothing is changed then.
+    /// [`EngineError::Context`] when `span` is not in the context, or the tokens do
+    /// not fit. Nothing is changed then.
     ///
     /// # Panics
     /// When a token is outside the vocabulary.

@@ -205,14 +205,20 @@ impl Ledger {
         Ok(())
     }
 
-    /// Puts `n_tokens` recomputed tokens in the place of `span`, which has at
-    /// least one token. What follows is moved, and was computed before the edit.
+    /// Puts `n_tokens` recomputed tokens in the place of `span`, which may be empty:
+    /// then they are put in between. What follows is moved, and was computed before
+    /// the edit.
     ///
     /// # Errors
     /// [`LedgerError::NotThere`], [`LedgerError::ContextFull`]; the ledger is
     /// unchanged then.
     pub fn replace(&mut self, span: TokenSpan, n_tokens: u32) -> Result<(), LedgerError> {
-        self.check_there(span)?;
+        if span.end() > self.end() {
+            return Err(LedgerError::NotThere { end: self.end(), span });
+        }
+        if n_tokens == 0 && span.is_empty() {
+            return Ok(());
+        }
         let limit = self.limit;
         if n_tokens > self.room() + span.len {
             return Err(LedgerError::ContextFull { at: span.start, n_tokens, limit });
@@ -238,7 +244,8 @@ impl Ledger {
     }
 
     fn label_at(&self, at: Position) -> &str {
-        self.segments.iter().find(|segment| at < segment.span.end()).map_or("", |s| &s.label)
+        let segment = self.segments.iter().find(|segment| at < segment.span.end());
+        segment.or(self.segments.last()).map_or("", |segment| &segment.label)
     }
 
     /// Makes a segment begin at `at`, and returns its index.

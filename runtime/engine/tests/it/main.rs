@@ -8,6 +8,7 @@ mod context;
 mod edits;
 mod exactness;
 mod families;
+mod patch;
 mod real_models;
 mod tiny;
 mod verified;

@@ -39,6 +39,9 @@ fn is_there<T>(tokens: &[T], span: &std::ops::Range<u32>) -> bool {
 }
 
 fn replace(tokens: &mut Vec<(SegmentOrigin, String)>, at: usize, len: usize, n_tokens: usize) {
+    if len == 0 && n_tokens == 0 {
+        return;
+    }
     let by = PositionDelta(n_tokens as i32 - len as i32);
     for (origin, _) in &mut tokens[at + len..] {
         *origin = match *origin {
@@ -51,7 +54,7 @@ fn replace(tokens: &mut Vec<(SegmentOrigin, String)>, at: usize, len: usize, n_t
             _ => SegmentOrigin::Stale { delta: by },
         };
     }
-    let label = tokens[at].1.clone();
+    let label = tokens.get(at).or(tokens.last()).map_or(String::new(), |(_, label)| label.clone());
     tokens.splice(at..at + len, vec![(SegmentOrigin::Recomputed, label); n_tokens]);
 }
 
@@ -89,7 +92,7 @@ proptest! {
                 }
                 Edit::Replace { start, len, n_tokens } => {
                     let done = ledger.replace(span(start, len), n_tokens);
-                    let there = is_there(&tokens, &(start..start + len));
+                    let there = (start + len) as usize <= tokens.len();
                     let fits = tokens.len() as u32 + n_tokens <= limit + len;
                     prop_assert_eq!(done.is_ok(), there && fits);
                     if done.is_ok() {
