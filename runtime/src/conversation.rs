@@ -8,6 +8,7 @@ use skillgraft_engine::{Message, Mode, SamplingOptions, Session};
 use skillgraft_kv::{Ledger, TokenId};
 use skillgraft_skills::{Choice, SkillSession};
 
+use crate::edit::Held;
 use crate::report::{ActivationReport, PrefixReport};
 use crate::runtime::Runtime;
 
@@ -22,6 +23,8 @@ pub struct Conversation {
     pub(crate) pending: Vec<TokenId>,
     /// The skills that the model knows of, and what of them is in the context.
     pub(crate) skills: SkillSession,
+    /// The skills in the context, where they are.
+    pub(crate) held: Vec<Held>,
     pub(crate) prefix: PrefixReport,
 }
 
@@ -198,6 +201,7 @@ impl Conversation {
             history: vec![system],
             pending: Vec::new(),
             skills,
+            held: Vec::new(),
             prefix,
         }
     }
@@ -212,6 +216,7 @@ impl Conversation {
             history: self.history.clone(),
             pending: self.pending.clone(),
             skills: self.skills.clone(),
+            held: self.held.clone(),
             prefix: self.prefix.clone(),
         }
     }

@@ -33,6 +33,7 @@
 
 mod config;
 mod conversation;
+mod edit;
 mod error;
 pub mod models;
 mod plan;
@@ -51,8 +52,8 @@ pub use conversation::{Conversation, Placement, StopFlag, TurnEvent, TurnMode, T
 pub use error::Error;
 pub use prompt::{ActivationText, Prompts};
 pub use report::{
-    ActivationReport, AlreadyReport, CatalogReport, ChoiceReport, FullPrefill, PrefixReport,
-    TokenCounts, TurnReport, VerifiedReport,
+    ActivationReport, AlreadyReport, CatalogReport, ChoiceReport, FullPrefill, PatchReport,
+    PrefixReport, TokenCounts, TurnReport, VerifiedReport,
 };
 pub use runtime::{OpenEvent, Runtime};
 pub use settings::{Settings, SkillSettings};

@@ -4,13 +4,14 @@
 //! is in the plan as it will be once the turn is done.
 
 use skillgraft_engine::EngineError;
-use skillgraft_kv::TokenId;
+use skillgraft_kv::{PositionDelta, TokenId};
 use skillgraft_skills::{
     Activation, Caller, CatalogChange, ChangeKind, Choice, FileText, Given, Pick, SkillSession,
     Window, mentions,
 };
 
 use crate::conversation::{Conversation, Placement, TurnOptions};
+use crate::edit::Edit;
 use crate::error::Error;
 use crate::prompt::{ActivationText, Prompts};
 use crate::report::AlreadyReport;
@@ -28,6 +29,8 @@ pub(crate) struct Plan {
     pub(crate) message: Vec<TokenId>,
     /// The message's content, for the chat template.
     pub(crate) content: String,
+    /// Texts that are edited in their place, before anything else.
+    pub(crate) edits: Vec<Edit>,
     /// What the model is told of changed skills.
     pub(crate) update: Option<String>,
     /// The skills as the conversation knows them after the turn.
@@ -52,8 +55,11 @@ pub(crate) struct News {
     snapshot: Snapshot,
     skills: SkillSession,
     pub(crate) update: Option<String>,
-    /// Skills in the context whose text has changed since.
+    /// Skills in the context whose text has changed since and that are brought in
+    /// again.
     stale: Vec<String>,
+    /// Those whose text is edited in its place.
+    edits: Vec<Edit>,
 }
 
 impl News {
@@ -98,16 +104,32 @@ pub(crate) struct Chosen {
 
 impl Conversation {
     /// The skills as they are now, and what the model must hear of them.
-    pub(crate) fn catch_up(&self) -> News {
+    pub(crate) fn catch_up(&self) -> Result<News, Error> {
         let snapshot = self.runtime.snapshot();
         let mut skills = self.skills.clone();
-        let (changes, update) = skills.refresh(snapshot.catalog.clone());
+        let (mut changes, _) = skills.refresh(snapshot.catalog.clone());
         let is_stale = |change: &&CatalogChange| {
             matches!(change.kind, ChangeKind::Changed { front_matter_only: false })
                 && skills.loaded().digest(&change.id).is_some()
         };
-        let stale = changes.iter().filter(is_stale).map(|change| change.id.clone()).collect();
-        News { snapshot, skills, update, stale }
+        let ids: Vec<String> =
+            changes.iter().filter(is_stale).map(|change| change.id.clone()).collect();
+        let (mut stale, mut edits) = (Vec::new(), Vec::new());
+        for id in ids {
+            match self.edit(&id, &mut skills)? {
+                None => stale.push(id),
+                Some(edit) => {
+                    // Its lines are told, which says more than that it has changed.
+                    changes.retain(|change| change.id != id);
+                    edits.push(edit);
+                }
+            }
+        }
+        let told = snapshot.catalog.announce(&changes, self.skills.catalog());
+        let errata = edits.iter().map(|edit| edit.erratum.as_str());
+        let update: String = told.as_deref().into_iter().chain(errata).collect();
+        let update = Some(update).filter(|update| !update.is_empty());
+        Ok(News { snapshot, skills, update, stale, edits })
     }
 
     /// Works out the turn's token ids and checks that they fit.
@@ -134,7 +156,9 @@ impl Conversation {
         };
         opening.extend(prompts.words(&asked)?);
         content.push_str(&asked);
-        let mut drafts = Drafts::new(prompts, news.skills, self.session.end().index());
+        let growth: i32 = news.edits.iter().map(|edit| edit.growth().0).sum();
+        let end = (self.session.end() + PositionDelta(growth)).index();
+        let mut drafts = Drafts::new(prompts, news.skills, end);
         drafts.end += opening.len() as u64;
         let caller = if chosen.how == "forced" { Caller::User } else { Caller::Model };
         for pick in chosen.choice.picks() {
@@ -146,7 +170,7 @@ impl Conversation {
             prompt => format!("\n{prompt}"),
         };
         let message = prompts.close_message(&self.history, &words(drafts.items.is_empty()))?;
-        let mut room = self.check_room(&opening, &drafts.items, message.len())?;
+        let mut room = self.check_room(end, &opening, &drafts.items, message.len())?;
         // What the context has in an old version is brought in again while there
         // is room, asked for or not: the model would answer from the old one.
         for id in &news.stale {
@@ -157,19 +181,21 @@ impl Conversation {
         content.extend(drafts.items.iter().map(|item| item.content.as_str()));
         content.push_str(&words);
         let Drafts { items, already, skills, .. } = drafts;
-        Ok(Plan { opening, items, already, message, content, update: news.update, skills })
+        let (edits, update) = (news.edits, news.update);
+        Ok(Plan { opening, items, already, message, content, edits, update, skills })
     }
 
-    /// Names what is too long, and leaves room for at least one token of answer.
+    /// Names what is too long behind `end`, and leaves room for at least one token of answer.
     /// Returns what is left.
     fn check_room(
         &self,
+        end: usize,
         opening: &[TokenId],
         items: &[Item],
         n_message: usize,
     ) -> Result<usize, Error> {
         let limit = self.session.ledger().limit() as usize;
-        let mut room = (self.session.ledger().room() as usize).saturating_sub(1);
+        let mut room = limit.saturating_sub(end + 1);
         let n_tokens = opening.len() + n_message;
         if n_tokens > room {
             return Err(Error::PromptTooLong { n_tokens, room, limit });

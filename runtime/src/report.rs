@@ -19,6 +19,8 @@ pub struct TurnReport {
     pub activations: Vec<ActivationReport>,
     /// What was asked for and is in the context already.
     pub already: Vec<AlreadyReport>,
+    /// Skills in the context that have changed and were edited in their place.
+    pub patched: Vec<PatchReport>,
     /// What the model was told of skills that have changed since the last turn;
     /// `null` when none has.
     pub update: Option<String>,
@@ -121,6 +123,24 @@ pub struct ActivationReport {
     pub miss: Option<&'static str>,
     /// Why the compiled block will not be found next time; `null` when it will.
     pub not_kept: Option<String>,
+}
+
+/// A skill that was edited in its place.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PatchReport {
+    /// The skill.
+    pub name: String,
+    /// Places that differed.
+    pub hunks: usize,
+    /// Tokens of the new text.
+    pub tokens: usize,
+    /// Of these, computed anew.
+    pub recomputed_tokens: usize,
+    /// Whether the new lines were told at the tail too, since something was said on
+    /// the old ones.
+    pub told: bool,
+    /// What it took.
+    pub ms: f64,
 }
 
 /// The static prefix.

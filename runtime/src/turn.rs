@@ -5,17 +5,19 @@ use std::time::Instant;
 
 use skillgraft_engine::{
     Activated, Activation, AnswerEvent, BlockOrigin, BlockSource, DecodeOptions, Decoded, Message,
-    Mode, Role, Verified, activate, decode, decode_verified,
+    Mode, Role, Session, Verified, activate, decode, decode_verified,
 };
-use skillgraft_kv::{AnchorKind, Kept, Tier, TokenId};
+use skillgraft_kv::{AnchorKind, Kept, Position, Tier, TokenId};
 use skillgraft_skills::Choice;
 
 use crate::conversation::{Conversation, Placement, TurnEvent, TurnMode, TurnOptions};
+use crate::edit::Held;
 use crate::error::Error;
 use crate::plan::{Chosen, Item, Plan};
 use crate::prompt::Prompts;
 use crate::report::{
-    ActivationReport, ChoiceReport, FullPrefill, TokenCounts, TurnReport, VerifiedReport,
+    ActivationReport, ChoiceReport, FullPrefill, PatchReport, TokenCounts, TurnReport,
+    VerifiedReport,
 };
 use crate::warm::Job;
 
@@ -37,35 +39,65 @@ impl Conversation {
         events: Events<'_>,
     ) -> Result<TurnReport, Error> {
         let started = Instant::now();
-        let before = self.session.end();
         let runtime = std::sync::Arc::clone(&self.runtime);
         let _busy = runtime.background().begin_turn();
 
-        let news = self.catch_up();
+        let news = self.catch_up()?;
         if let Some(update) = &news.update {
             let _ = events(TurnEvent::SkillsChanged(update));
         }
         let chosen = news.choose(prompt, options)?;
         let _ = events(TurnEvent::Chosen(&chosen.choice));
         let plan = self.plan(prompt, &chosen, news, options.placement)?;
-        let outcome =
-            self.prefill(prompt, &plan, options, events).and_then(|(activations, logits)| {
-                let ttft_ms = ms_since(started);
-                Ok((activations, ttft_ms, self.answer(logits, options, events)?))
-            });
-        let (activations, ttft_ms, (decoded, verified)) = match outcome {
+
+        let before = self.checkpoint(&plan);
+        let outcome = self.carry_out(prompt, &plan, options, started, events);
+        let Turned { patched, activations, ttft_ms, decoded, verified } = match outcome {
             Ok(outcome) => outcome,
             Err(error) => {
-                self.session.roll_back(before).map_err(Error::from)?;
+                self.restore(before)?;
                 return Err(error);
             }
         };
 
         let mut report = self.report(&chosen, &plan, activations, &decoded, ttft_ms, options);
+        report.patched = patched;
         report.verified = verified.map(VerifiedReport::of);
         self.close(plan, &decoded)?;
         runtime.record_usage(&report);
         Ok(report)
+    }
+
+    /// Edits what has changed, prefills what is new, and decodes the answer.
+    fn carry_out(
+        &mut self,
+        prompt: &str,
+        plan: &Plan,
+        options: &TurnOptions,
+        started: Instant,
+        events: Events<'_>,
+    ) -> Result<Turned, Error> {
+        let patched = self.apply(&plan.edits, &options.stop)?;
+        let (activations, logits) = self.prefill(prompt, plan, options, events)?;
+        let ttft_ms = ms_since(started);
+        let (decoded, verified) = self.answer(logits, options, events)?;
+        Ok(Turned { patched, activations, ttft_ms, decoded, verified })
+    }
+
+    /// What [`restore`](Self::restore) needs when a turn fails. A context that is
+    /// only added to needs no copy, which would share its last page.
+    fn checkpoint(&self, plan: &Plan) -> Checkpoint {
+        let session = (!plan.edits.is_empty()).then(|| self.session.branch());
+        Checkpoint { end: self.session.end(), session, held: self.held.clone() }
+    }
+
+    fn restore(&mut self, before: Checkpoint) -> Result<(), Error> {
+        self.held = before.held;
+        match before.session {
+            Some(session) => self.session = session,
+            None => self.session.roll_back(before.end)?,
+        }
+        Ok(())
     }
 
     /// Brings everything up to the answer into the context: skills first, then
@@ -106,6 +138,9 @@ impl Conversation {
             let store = self.runtime.store().as_ref();
             let activated = activate(&mut self.session, store, &activation, mode, &stop)?;
             self.runtime.background().note_use(&item.name);
+            if item.kind == "skill" {
+                self.hold(&item.name, n_tokens);
+            }
             self.want_the_other(item, &activated, anchors);
             opening.clone_from(&item.text.after);
             activations.push(report_activation(item, activated, options.placement));
@@ -227,6 +262,7 @@ impl Conversation {
             mode,
             choice: ChoiceReport { how: chosen.how, reason },
             already: plan.already.clone(),
+            patched: Vec::new(),
             update: plan.update.clone(),
             prefix: self.prefix.clone(),
             tokens,
@@ -241,6 +277,23 @@ impl Conversation {
             activations,
         }
     }
+}
+
+/// A turn up to the end of its answer.
+struct Turned {
+    patched: Vec<PatchReport>,
+    activations: Vec<ActivationReport>,
+    ttft_ms: f64,
+    decoded: Decoded,
+    verified: Option<Verified>,
+}
+
+/// A conversation before a turn.
+struct Checkpoint {
+    end: Position,
+    /// The context, where the turn edits it.
+    session: Option<Session>,
+    held: Vec<Held>,
 }
 
 fn report_activation(item: &Item, activated: Activated, placement: Placement) -> ActivationReport {

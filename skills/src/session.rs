@@ -92,6 +92,13 @@ impl Loaded {
         self.items.len() < n_before
     }
 
+    /// What is at `from` or behind it has moved by `by`.
+    fn moved(&mut self, from: u64, by: i64) {
+        for item in self.items.values_mut().filter(|item| item.place >= from) {
+            item.place = item.place.saturating_add_signed(by);
+        }
+    }
+
     /// Addresses of what is there, sorted.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         self.items.keys().map(String::as_str)
@@ -193,6 +200,12 @@ impl SkillSession {
         let note = note.and_then(|digest| self.changed_note(found.skill, digest));
         self.loaded.insert(&key, text.digest, place);
         Ok(Given::New { text, note })
+    }
+
+    /// Texts at `from` or behind it have moved by `by`, since one before them has
+    /// become longer or shorter.
+    pub fn moved(&mut self, from: u64, by: i64) {
+        self.loaded.moved(from, by);
     }
 
     /// A text has left the context: the next request for it brings it back.

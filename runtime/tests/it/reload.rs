@@ -87,7 +87,7 @@ fn text(conversation: &Conversation) -> String {
 }
 
 #[test]
-fn an_edited_skill_is_compiled_in_the_background_and_told_at_the_tail() {
+fn an_edited_skill_is_edited_in_place_and_told_at_the_tail() {
     let setting = Setting::new();
     let mut conversation = setting.runtime.conversation().expect("it opens");
     let first = ask(&mut conversation, "How long do I steep sencha?");
@@ -104,22 +104,65 @@ fn an_edited_skill_is_compiled_in_the_background_and_told_at_the_tail() {
     let warmed = setting.warmed();
     assert_eq!((warmed.name.as_str(), warmed.was_there), ("tea", false));
 
-    // The request is not about tea: the text that has changed is brought in all
-    // the same, since the old one would be believed.
+    // The request is not about tea: the text that has changed is edited all the
+    // same, since the old one would be believed.
     let second = ask(&mut conversation, "Thank you!");
     let update = second.update.as_deref().expect("the model is told");
-    assert_eq!(update, "[SKILLS UPDATE]\n- Changed: tea: Brew tea.\n");
-    let [activation] = &second.activations[..] else { panic!("{:?}", second.activations) };
-    assert_eq!((activation.name.as_str(), activation.block), ("tea", "memory"));
-    assert_eq!(conversation.session().tokens()[..before.len()], before[..], "nothing is redone");
+    assert_eq!(
+        update,
+        "[SKILL UPDATE] tea: Steep sencha for 75 seconds. This replaces the earlier value; \
+         apply the current value.\n"
+    );
+    assert_eq!(second.activations.len(), 0);
+    let [patch] = &second.patched[..] else { panic!("{:?}", second.patched) };
+    assert_eq!((patch.name.as_str(), patch.hunks, patch.told), ("tea", 1, true));
+    assert!(patch.recomputed_tokens < patch.tokens, "{patch:?}");
     assert_eq!(conversation.ledger().segments()[0], prefix, "the prefix is what it was");
     let text = text(&conversation);
-    let (old, new) = (text.find("90 seconds").unwrap(), text.find("75 seconds").unwrap());
-    assert!(old < text.find("[SKILLS UPDATE]").unwrap() && old < new, "{text}");
+    assert!(!text.contains("90 seconds") && text.matches("75 seconds").count() >= 2, "{text}");
+    assert!(conversation.session().tokens().len() > before.len());
 
     let third = ask(&mut conversation, "How long do I steep $tea?");
     assert_eq!((third.update, third.activations.len()), (None, 0));
     assert_eq!(third.already[0].name, "tea");
+}
+
+#[test]
+fn a_skill_that_is_written_anew_is_brought_in_again() {
+    let setting = Setting::new();
+    let long = |what: &str| {
+        let line = |n| format!("{what} number {n} is to be done with care and patience.");
+        (1..9).map(line).collect::<Vec<_>>().join("\n")
+    };
+    write(setting.folder.path(), "tea", "Brew tea.", &long("Step"));
+    setting.changes(&["tea"]);
+    let mut conversation = setting.runtime.conversation().expect("it opens");
+    ask(&mut conversation, "What is in $tea?");
+    let before = conversation.session().tokens().to_vec();
+
+    write(setting.folder.path(), "tea", "Brew tea.", &long("Another rule of the house"));
+    setting.changes(&["tea"]);
+    let second = ask(&mut conversation, "Thank you!");
+    assert_eq!(second.update.as_deref(), Some("[SKILLS UPDATE]\n- Changed: tea: Brew tea.\n"));
+    assert_eq!((second.activations.len(), second.patched.len()), (1, 0));
+    assert_eq!(conversation.session().tokens()[..before.len()], before[..], "nothing is redone");
+}
+
+#[test]
+fn a_turn_that_fails_leaves_an_edited_skill_as_it_was() {
+    let setting = Setting::new();
+    let mut conversation = setting.runtime.conversation().expect("it opens");
+    ask(&mut conversation, "How long do I steep sencha?");
+    write(setting.folder.path(), "tea", "Brew tea.", "Steep sencha for 75 seconds.");
+    setting.changes(&["tea"]);
+    let (tokens, ledger) =
+        (conversation.session().tokens().to_vec(), conversation.ledger().clone());
+    let options = TurnOptions::default();
+    options.stop.stop();
+    let failed = conversation.run_turn("Thank you!", &options, &mut |_| ControlFlow::Continue(()));
+    assert!(failed.is_err());
+    assert_eq!((conversation.session().tokens(), conversation.ledger()), (&tokens[..], &ledger));
+    assert_eq!(ask(&mut conversation, "Thank you!").patched.len(), 1);
 }
 
 #[test]

@@ -195,6 +195,12 @@ pub(crate) fn print_report(report: &TurnReport, load_ms: f64, ui: &Ui) {
         let place = already.position;
         ui.field("skill", &format!("{}: in the context already, from token {place}", already.name));
     }
+    for patch in &report.patched {
+        let told = if patch.told { " and told at the tail" } else { "" };
+        let (n, of, took) = (patch.recomputed_tokens, patch.tokens, ms(patch.ms));
+        let text = format!("{}: edited in place{told}, {n} of {of} tokens in {took}", patch.name);
+        ui.field("changed", &text);
+    }
     for activation in &report.activations {
         ui.field("skill", &format!("{}: {}", activation.name, activation.reason));
         if let Some(note) = &activation.note {
