@@ -83,6 +83,13 @@ pub enum Error {
         reason: String,
     },
 
+    /// A set without a case that has an edit.
+    #[error("no case of the evaluation set `{set}` has an edit to measure")]
+    NoEdits {
+        /// The set.
+        set: String,
+    },
+
     /// Grafts cannot be measured, since the block was not where it should be or
     /// the text was prefilled instead.
     #[error("no graft to measure: {reason}")]
@@ -108,6 +115,11 @@ impl Error {
                  leave the option out to use the built-in one"
                     .to_owned(),
             ),
+            Error::NoEdits { .. } => Some(
+                "a case with an edit has `edit_old`, words that its skill and its answer have \
+                 once, and `edit_new`"
+                    .to_owned(),
+            ),
             Error::TooLong { .. } => {
                 Some("pass shorter lengths with `--lengths`, or a larger `--context`".to_owned())
             }
@@ -128,6 +140,7 @@ impl Error {
             Error::Io { .. }
             | Error::EvalSet { .. }
             | Error::NoCases { .. }
+            | Error::NoEdits { .. }
             | Error::UnknownMethod { .. }
             | Error::TooLong { .. }
             | Error::TooShort { .. }

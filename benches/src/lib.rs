@@ -3,7 +3,7 @@
 //!
 //! [`bench()`] measures speed, grafts against full prefill, alternating in one
 //! run. [`fidelity()`] measures answers, grafts against full prefill of the same
-//! token ids, on an [`EvalSet`].
+//! token ids, on an [`EvalSet`]; [`edits()`], what is done about skills that change.
 //!
 //! **Invariant:** every number of a report was measured in the run that reports
 //! it. What could not be measured is absent, never estimated; a run in which a
@@ -29,16 +29,17 @@ mod watch;
 pub use divergence::{Divergence, divergence};
 pub use error::Error;
 pub use fidelity::{
-    EvalCase, EvalSet, EvalSkill, FidelityOptions, FidelityRun, Method, fidelity, parse_methods,
+    EvalCase, EvalSet, EvalSkill, FidelityOptions, FidelityRun, Method, edits, fidelity,
+    parse_methods,
 };
 pub use peer::{PeerPlace, PeerSpec};
 pub use report::{
-    Agreement, BenchReport, CaseMethod, CaseRecord, DecodeRate, FidelityReport, GraftTiming,
-    Machine, MethodReport, ModeTiming, NoiseFloor, PeerRate, PeerReport, PeerTiming, Positions,
-    PrefillRate, Ratio, Run, Workload,
+    Agreement, BenchReport, CaseMethod, CaseRecord, DecodeRate, EditMethodReport, EditsReport,
+    FidelityReport, GraftTiming, Machine, MethodReport, ModeTiming, NoiseFloor, PeerRate,
+    PeerReport, PeerTiming, Positions, PrefillRate, Ratio, Run, Workload,
 };
 pub use speed::{BenchPlan, bench};
 pub use stats::{Interval, MedianInterval, bootstrap, median, median_interval, percentile};
 pub use subject::Subject;
-pub use table::{bench_table, fidelity_table};
+pub use table::{bench_table, edits_table, fidelity_table};
 pub use watch::Watch;

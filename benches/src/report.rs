@@ -311,6 +311,38 @@ pub struct FidelityReport {
     pub cases: Option<Vec<CaseRecord>>,
 }
 
+/// What edits of skills do to answers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EditsReport {
+    /// What was run.
+    pub run: Run,
+    /// What it was run on.
+    pub machine: Machine,
+    /// The evaluation set: its folder's name, or `built-in`.
+    pub evalset: String,
+    /// `unanswered`: nothing was generated between the skill and the edit;
+    /// `answered`: the old value was given as an answer. In each, every method.
+    pub situations: BTreeMap<&'static str, BTreeMap<&'static str, EditMethodReport>>,
+}
+
+/// What is done about an edit, on all cases.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct EditMethodReport {
+    /// Cases.
+    pub cases: usize,
+    /// Share of cases in which the answer has the new value.
+    pub new_right: f64,
+    /// Its 95 % interval, a bootstrap over cases.
+    pub new_right_interval: Interval,
+    /// Share of cases in which the answer still has the old value.
+    pub old_given: f64,
+    /// Mean KL of a full prefill with the new text to this method, along the answer
+    /// with the new value, in nats.
+    pub kl_mean: f64,
+    /// Tokens that the edit costs, against those of the skill, mean.
+    pub recomputed_share: f64,
+}
+
 /// A second full prefill of the same token ids, cut into other chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct NoiseFloor {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 mod peers;
 
-use crate::report::{BenchReport, FidelityReport, Machine, ModeTiming, Ratio, Run};
+use crate::report::{BenchReport, EditsReport, FidelityReport, Machine, ModeTiming, Ratio, Run};
 
 /// Why a write cannot fail.
 const INTO_STRING: &str = "writing into a string cannot fail";
@@ -61,6 +61,38 @@ pub fn fidelity_table(report: &FidelityReport) -> String {
         .expect(INTO_STRING);
     }
     greedy(&mut out, report);
+    out
+}
+
+/// What edits do to answers, as a text for people.
+pub fn edits_table(report: &EditsReport) -> String {
+    let mut out = head(&report.run, &report.machine);
+    for (situation, methods) in &report.situations {
+        let what = match *situation {
+            "answered" => "The old value was given as an answer since the skill came in",
+            _ => "Nothing was generated since the skill came in",
+        };
+        writeln!(
+            out,
+            "\n{what} (`{}`)\nmethod          cases  new value [95 %]      old value  KL mean   tokens",
+            report.evalset
+        )
+        .expect(INTO_STRING);
+        for (name, method) in methods {
+            writeln!(
+                out,
+                "{name:<14} {:>6}  {:.3} [{:.3}, {:.3}]  {:>9.3}  {:.5}  {:>5.1} %",
+                method.cases,
+                method.new_right,
+                method.new_right_interval.low,
+                method.new_right_interval.high,
+                method.old_given,
+                method.kl_mean,
+                method.recomputed_share * 100.0,
+            )
+            .expect(INTO_STRING);
+        }
+    }
     out
 }
 

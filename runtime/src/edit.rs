@@ -25,10 +25,6 @@ const PATCH_SHARE: f64 = 0.3;
 /// text.
 const PATCH_TOKENS: f64 = 32.0;
 
-/// Lines of one skill that are told anew at the tail; more would be a second
-/// activation in disguise.
-const ERRATA_LINES_MAX: usize = 4;
-
 /// A skill's text in a context.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
@@ -79,7 +75,8 @@ impl Conversation {
             return Ok(None);
         };
         let model = self.runtime.model();
-        let new = Prompts::new(model).skill(&text)?;
+        let prompts = Prompts::new(model);
+        let new = prompts.skill(&text)?;
         let old = &self.session.tokens()[span.start.index()..span.end().index()];
         let hunks = hunks(model.tokenizer(), old, &new.block)?;
         let mut edit =
@@ -92,7 +89,8 @@ impl Conversation {
             return Ok(None);
         }
         if self.has_answered_since(span) {
-            edit.erratum = self.erratum(&edit, &new.block_text)?;
+            let lines = prompts.changed_lines(&new.block_text, &edit.hunks)?;
+            edit.erratum = Prompts::erratum(id, &lines);
         }
         after.moved(u64::from(span.end().0), i64::from(edit.growth().0));
         *skills = after;
@@ -103,40 +101,6 @@ impl Conversation {
     fn has_answered_since(&self, span: TokenSpan) -> bool {
         let segments = self.session.ledger().segments();
         segments.iter().any(|segment| segment.span.start >= span.end() && segment.label == "answer")
-    }
-
-    /// The new lines of a text, whole, each with the demand to go by it.
-    fn erratum(&self, edit: &Edit, text: &str) -> Result<String, Error> {
-        let offsets = self.runtime.model().tokenizer().content_offsets(text)?;
-        let mut told = String::new();
-        let mut lines: Vec<&str> = Vec::new();
-        for hunk in edit.hunks.iter().filter(|hunk| !hunk.new.is_empty()) {
-            let (from, to) = (offsets[hunk.new.start].start, offsets[hunk.new.end - 1].end);
-            let from = text[..from].rfind('\n').map_or(0, |at| at + 1);
-            lines.extend(text[from..to].lines().filter(|line| !line.trim().is_empty()));
-        }
-        lines.dedup();
-        if lines.is_empty() || lines.len() > ERRATA_LINES_MAX {
-            let n = lines.len();
-            let what = if n == 0 {
-                "Lines were removed".to_owned()
-            } else {
-                format!("{n} lines have changed")
-            };
-            return Ok(format!(
-                "[SKILL UPDATE] {}: {what}. The skill above is current; apply it as it is now.\n",
-                edit.name
-            ));
-        }
-        for line in lines {
-            let line = line.trim().trim_end_matches('.');
-            told.push_str(&format!(
-                "[SKILL UPDATE] {}: {line}. This replaces the earlier value; apply the current \
-                 value.\n",
-                edit.name
-            ));
-        }
-        Ok(told)
     }
 
     /// Puts edits into the context.

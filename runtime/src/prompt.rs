@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use skillgraft_engine::{EngineError, Message, Model, Role, tokens_to_repair};
+use skillgraft_engine::{EngineError, Hunk, Message, Model, Role, tokens_to_repair};
 use skillgraft_kv::TokenId;
 use skillgraft_skills::{Activation, FileText, rank_lines};
 
@@ -22,6 +22,10 @@ const SYSTEM: &str = "You are a helpful AI assistant with access to skills. \
 /// the block.
 const NEUTRAL: &str =
     "Read the skill below with care, since its names, numbers and commands are exact.";
+
+/// Changed lines of one skill that are told at the tail; more would be a second
+/// activation in disguise.
+const ERRATA_LINES_MAX: usize = 4;
 
 /// Makes the pieces of a context for one model.
 #[derive(Debug, Clone, Copy)]
@@ -146,6 +150,47 @@ impl<'m> Prompts<'m> {
         let lines: Vec<Range<usize>> =
             rank_lines(&text.block_text, request).into_iter().map(|line| line.bytes).collect();
         tokens_to_repair(self.model.tokenizer(), &text.block_text, &text.block, &lines)
+    }
+
+    /// The lines of a block's text that hunks touch, whole; `hunks` are of the
+    /// text's tokens.
+    ///
+    /// # Errors
+    /// When the tokenizer fails.
+    pub fn changed_lines<'t>(
+        &self,
+        block_text: &'t str,
+        hunks: &[Hunk],
+    ) -> Result<Vec<&'t str>, EngineError> {
+        let offsets = self.model.tokenizer().content_offsets(block_text)?;
+        let mut lines = Vec::new();
+        for hunk in hunks.iter().filter(|hunk| !hunk.new.is_empty()) {
+            let (from, to) = (offsets[hunk.new.start].start, offsets[hunk.new.end - 1].end);
+            let from = block_text[..from].rfind('\n').map_or(0, |at| at + 1);
+            lines.extend(block_text[from..to].lines().filter(|line| !line.trim().is_empty()));
+        }
+        lines.dedup();
+        Ok(lines)
+    }
+
+    /// What a model is told at the tail of a skill that has changed where it stands:
+    /// the new lines, whole, each with the demand to go by it. On the evaluation set
+    /// "X is replaced by Y" does far worse than the line.
+    pub fn erratum(skill: &str, lines: &[&str]) -> String {
+        if lines.is_empty() || lines.len() > ERRATA_LINES_MAX {
+            return format!(
+                "[SKILL UPDATE] {skill}: it has changed. The skill above is current; \
+                 apply it as it is now.\n"
+            );
+        }
+        let tell = |line: &&str| {
+            let line = line.trim().trim_end_matches('.');
+            format!(
+                "[SKILL UPDATE] {skill}: {line}. This replaces the earlier value; apply the \
+                 current value.\n"
+            )
+        };
+        lines.iter().map(tell).collect()
     }
 
     /// The user's words, or a notice to the model, within an open message.

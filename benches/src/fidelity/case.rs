@@ -92,7 +92,7 @@ impl<'a> Rig<'a> {
         tokens: &CaseTokens,
         interrupt: Interrupt<'_>,
     ) -> Result<Reference, Error> {
-        let answer = force(&exact, &tokens.answer)?;
+        let answer = force(&exact.session, &exact.first, &tokens.answer)?;
         let mut session = exact.session.branch();
         let mut greedy = Vec::new();
         let mut greedy_logits = vec![exact.first];
@@ -207,17 +207,22 @@ fn leave_out(
     Ok(Ready::new(session, logits, started))
 }
 
-/// Logits at each position of `tokens`, which follow what is ready.
-fn force(ready: &Ready, tokens: &[TokenId]) -> Result<Vec<Vec<f32>>, Error> {
-    let mut session = ready.session.branch();
+/// Logits at each position of `tokens`, which follow a context; `first` are those
+/// of the first.
+pub(super) fn force(
+    session: &Session,
+    first: &[f32],
+    tokens: &[TokenId],
+) -> Result<Vec<Vec<f32>>, Error> {
+    let mut session = session.branch();
     let rest = session.score(&tokens[..tokens.len() - 1], "answer")?;
-    let rows = rest.chunks(ready.first.len()).map(<[f32]>::to_vec);
-    Ok(std::iter::once(ready.first.clone()).chain(rows).collect())
+    let rows = rest.chunks(first.len()).map(<[f32]>::to_vec);
+    Ok(std::iter::once(first.to_vec()).chain(rows).collect())
 }
 
 fn compare(reference: &Reference, ready: &Ready, tokens: &CaseTokens) -> Result<CaseMethod, Error> {
-    let answer = force(ready, &tokens.answer)?;
-    let greedy = force(ready, &reference.greedy)?;
+    let answer = force(&ready.session, &ready.first, &tokens.answer)?;
+    let greedy = force(&ready.session, &ready.first, &reference.greedy)?;
     let (kl, top1) = split(&reference.answer, &answer);
     let (greedy_kl, greedy_top1) = split(&reference.greedy_logits, &greedy);
     let gold = answer.iter().zip(&tokens.answer);

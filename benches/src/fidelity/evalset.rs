@@ -61,6 +61,12 @@ pub struct EvalCase {
     pub answer_stub: String,
     /// What follows the stub.
     pub answer: String,
+    /// Words of the skill that an edit replaces.
+    #[serde(default)]
+    pub edit_old: Option<String>,
+    /// What it replaces them by.
+    #[serde(default)]
+    pub edit_new: Option<String>,
 }
 
 #[derive(Deserialize)]

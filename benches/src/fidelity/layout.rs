@@ -107,6 +107,16 @@ impl<'a> Layout<'a> {
         })
     }
 
+    /// Text of a skill or a person.
+    pub(super) fn words(&self, text: &str) -> Result<Vec<TokenId>, EngineError> {
+        self.encode(&[Piece::Words(text)])
+    }
+
+    /// Text of the layout itself.
+    pub(super) fn markup(&self, text: &str) -> Result<Vec<TokenId>, EngineError> {
+        self.encode(&[Piece::Markup(text)])
+    }
+
     fn encode(&self, pieces: &[Piece<'_>]) -> Result<Vec<TokenId>, EngineError> {
         let mut tokens = Vec::new();
         for piece in pieces {
@@ -146,6 +156,8 @@ mod tests {
             question: String::new(),
             answer_stub: stub.to_owned(),
             answer: "7714".to_owned(),
+            edit_old: None,
+            edit_new: None,
         };
         for (stub, expected) in [
             ("Join at extension", " 7714"),

@@ -9,6 +9,7 @@
 //! it differs from itself is the noise floor; nothing is assumed to be 0.
 
 mod case;
+mod edits;
 mod evalset;
 mod layout;
 mod method;
@@ -27,6 +28,7 @@ use crate::watch::Watch;
 use case::Rig;
 use layout::Layout;
 
+pub use edits::edits;
 pub use evalset::{EvalCase, EvalSet, EvalSkill};
 pub use method::{Method, parse_methods};
 

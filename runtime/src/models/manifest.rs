@@ -81,7 +81,7 @@ pub static MODELS: &[KnownModel] = &[
         file_name: "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
         bytes: 491_400_064,
         sha256: "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-        support: Support::NotYet { reason: "the engine has no decoder for this family" },
+        support: Support::Supported,
         sources: &[&HubSource {
             repo: "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
             revision: "ebb2015119c907b064c512bf053e945850b5875f",

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use skillgraft::StopFlag;
 use skillgraft_bench::{
-    Error, EvalSet, FidelityOptions, FidelityReport, FidelityRun, Subject, Watch, fidelity,
-    fidelity_table, parse_methods,
+    Error, EvalSet, FidelityOptions, FidelityReport, FidelityRun, Subject, Watch, edits,
+    edits_table, fidelity, fidelity_table, parse_methods,
 };
 
 use super::{ModelArgs, command_line};
@@ -29,6 +29,11 @@ pub(crate) struct Args {
     /// What to compare with full prefill: `graft`, or single modes.
     #[arg(long, value_name = "MODE,...", default_value = "exact,no-skill,graft")]
     modes: String,
+
+    /// Measure edits instead: what answers are after a skill has changed in a
+    /// context, and what is done about it.
+    #[arg(long, conflicts_with_all = ["modes", "cases_out"])]
+    edits: bool,
 
     /// The most cases to run, spread over the set.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -55,15 +60,21 @@ pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
     // A file that cannot be written should not cost minutes first.
     let cases_out = args.cases_out.as_deref().map(create).transpose()?;
     let subject = Subject::open(&settings, &mut |event| ui.opening(event))?;
+    let limit = args.limit.map(|limit| limit as usize);
+    let command = command_line();
+    let mut watch = Watch { stop, progress: &mut |text| ui.status(text) };
+    if args.edits {
+        let report = edits(&subject, &set, limit, &command, &mut watch)?;
+        ui.finish_progress();
+        return if args.json { ui.json(&report) } else { Ok(ui.data(&edits_table(&report))?) };
+    }
     let options = FidelityOptions {
         methods,
-        limit: args.limit.map(|limit| limit as usize),
+        limit,
         n_greedy: N_GREEDY,
         list_cases: args.cases_out.is_some(),
     };
-    let command = command_line();
     let run = FidelityRun { subject: &subject, set: &set, options: &options, command: &command };
-    let mut watch = Watch { stop, progress: &mut |text| ui.status(text) };
     let report = fidelity(&run, &mut watch)?;
     ui.finish_progress();
     if let Some((file, path)) = cases_out {
