@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use skillgraft::Prompts;
-use skillgraft_engine::{BlockSource, Hunk, Interrupt, Session, arg_max, compile, hunks};
+use skillgraft_engine::{BlockSource, Hunk, Interrupt, Session, arg_max, compile_from, hunks};
 use skillgraft_kv::{AnchorKind, TokenId, VerifiedBlock};
 
 use super::case::force;
