@@ -5,9 +5,11 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 use skillgraft_skills::{CATALOG_SHARE, DEPTH_MAX, FOLDERS_MAX};
+use skillgraft_store::{Access, Limits};
 
 use crate::error::Error;
 
@@ -19,7 +21,50 @@ const FILE: &str = "config.toml";
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     pub(crate) skills: SkillConfig,
+    pub(crate) cache: CacheConfig,
 }
+
+/// Its table `[cache]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CacheConfig {
+    /// What all blocks may take, in 10^6 bytes.
+    pub(crate) max_mb: u64,
+    /// Days after which a block goes that was not used.
+    pub(crate) max_age_days: u64,
+    /// Whether blocks are read into memory instead of being mapped: for folders
+    /// that other programs write to.
+    pub(crate) copy: bool,
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        let Limits { max_bytes, max_age } = Limits::default();
+        CacheConfig {
+            max_mb: max_bytes / MEGABYTE,
+            max_age_days: max_age.as_secs() / DAY,
+            copy: false,
+        }
+    }
+}
+
+impl CacheConfig {
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            max_bytes: self.max_mb.saturating_mul(MEGABYTE),
+            max_age: Duration::from_secs(self.max_age_days.saturating_mul(DAY)),
+        }
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        if self.copy { Access::Copy } else { Access::Map }
+    }
+}
+
+/// 10^6 bytes.
+const MEGABYTE: u64 = 1_000_000;
+/// Seconds of a day.
+const DAY: u64 = 24 * 3600;
 
 /// Its table `[skills]`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -101,10 +146,21 @@ mod tests {
     }
 
     #[test]
+    fn the_cache_has_limits() {
+        let usual = Config::default().cache.limits();
+        assert_eq!((usual.max_bytes / MEGABYTE, usual.max_age), (4294, Limits::default().max_age));
+        let said = read("[cache]\nmax_mb = 100\nmax_age_days = 2\ncopy = true\n").unwrap().cache;
+        let max_age = Duration::from_secs(2 * DAY);
+        assert_eq!(said.limits(), Limits { max_bytes: 100 * MEGABYTE, max_age });
+        assert_eq!(said.access(), Access::Copy);
+    }
+
+    #[test]
     fn what_nobody_knows_is_an_error() {
         for (text, told) in [
             ("[skills]\nfolder = []\n", "unknown field `folder`"),
             ("[skill]\n", "unknown field `skill`"),
+            ("[cache]\nmax_size = 1\n", "unknown field `max_size`"),
             ("[skills]\ndepth = -1\n", "depth"),
             ("[skills]\ncatalog_share = 2.0\n", "expected 0 to 1"),
             ("[skills\n", "expected"),

@@ -27,6 +27,10 @@ const NEUTRAL: &str =
 /// activation in disguise.
 const ERRATA_LINES_MAX: usize = 4;
 
+/// Lines that fit a request at least this well, against the best, are repaired: a
+/// request may be about several.
+const REPAIR_SCORE_SHARE: f32 = 0.5;
+
 /// Makes the pieces of a context for one model.
 #[derive(Debug, Clone, Copy)]
 pub struct Prompts<'m> {
@@ -147,8 +151,10 @@ impl<'m> Prompts<'m> {
         text: &ActivationText,
         request: &str,
     ) -> Result<Vec<Range<usize>>, EngineError> {
+        let ranked = rank_lines(&text.block_text, request);
+        let least = ranked.first().map_or(0.0, |best| best.score * REPAIR_SCORE_SHARE);
         let lines: Vec<Range<usize>> =
-            rank_lines(&text.block_text, request).into_iter().map(|line| line.bytes).collect();
+            ranked.into_iter().filter(|line| line.score >= least).map(|line| line.bytes).collect();
         tokens_to_repair(self.model.tokenizer(), &text.block_text, &text.block, &lines)
     }
 

@@ -9,7 +9,6 @@ use skillgraft_kv::{AnchorKind, BlockStore, Kept, Lookup, Tier, TokenId, TokenSp
 use skillgraft_skills::{
     Catalog, CatalogFormat, ChooseSkill, Rendered, Root, ScanOptions, Scanner, SkillSession,
 };
-use skillgraft_store::DirStore;
 
 use crate::conversation::Conversation;
 use crate::error::Error;
@@ -80,7 +79,7 @@ impl Runtime {
         let model = Model::load(&path, &settings.options)?;
         let load_ms = started.elapsed().as_secs_f64() * 1e3;
 
-        let store = DirStore::open(settings.cache_dir.join("blocks"));
+        let store = settings.open_store();
         let unwritable = store.degraded().map(str::to_owned);
         let mut runtime = Runtime::with_parts(
             model,

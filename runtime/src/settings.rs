@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use skillgraft_engine::{BackendOptions, ModelOptions};
 use skillgraft_skills::{CATALOG_SHARE, Places, Root, Roots, ScanOptions, Trust};
+use skillgraft_store::{Access, DirStore, Limits};
 
-use crate::config::Config;
+use crate::config::{CacheConfig, Config};
 use crate::conversation::StopFlag;
 use crate::error::Error;
 use crate::models::ModelChoice;
@@ -16,6 +17,10 @@ use crate::models::ModelChoice;
 pub struct Settings {
     /// Where models and blocks are kept.
     pub cache_dir: PathBuf,
+    /// What the blocks may take.
+    pub cache_limits: Limits,
+    /// How blocks are read.
+    pub cache_access: Access,
     /// Where skills are looked for.
     pub skills: SkillSettings,
     /// Which model to run.
@@ -102,7 +107,7 @@ impl Settings {
             .or_else(|| Some(PathBuf::from(variable("XDG_CACHE_HOME")?).join("skillgraft")))
             .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache/skillgraft")))
             .ok_or(Error::NoCacheDir)?;
-        let skills = skill_settings(variable)?;
+        let (skills, cache) = configured(variable)?;
         let model = match variable("SKILLGRAFT_MODEL") {
             Some(model) => ModelChoice::parse(&model.to_string_lossy())?,
             None => ModelChoice::default(),
@@ -111,7 +116,21 @@ impl Settings {
         let backend =
             BackendOptions { n_threads: n_threads.transpose()?, ..BackendOptions::default() };
         let options = ModelOptions { backend, ..ModelOptions::default() };
-        Ok(Settings { cache_dir, skills, model, options, stop: StopFlag::default() })
+        Ok(Settings {
+            cache_dir,
+            cache_limits: cache.limits(),
+            cache_access: cache.access(),
+            skills,
+            model,
+            options,
+            stop: StopFlag::default(),
+        })
+    }
+
+    /// The blocks in the cache folder.
+    pub fn open_store(&self) -> DirStore {
+        let store = DirStore::open(self.cache_dir.join("blocks"));
+        store.with_access(self.cache_access).with_limits(self.cache_limits)
     }
 
     /// The same settings with these skill folders.
@@ -129,19 +148,20 @@ impl Settings {
     }
 }
 
-fn skill_settings(variable: Variables<'_>) -> Result<SkillSettings, Error> {
+/// What the variables and the configuration file say.
+fn configured(variable: Variables<'_>) -> Result<(SkillSettings, CacheConfig), Error> {
     let home = variable("HOME").map(PathBuf::from);
     let in_home = |folder: &str| home.as_ref().map(|home| home.join(folder));
     let folder = |name| variable(name).map(PathBuf::from);
     let config = folder("XDG_CONFIG_HOME").or_else(|| in_home(".config"));
     let config = config.map(|folder| folder.join("skillgraft"));
     let state = folder("XDG_STATE_HOME").or_else(|| in_home(".local/state"));
-    let said = match &config {
-        Some(folder) => Config::read(folder, home.as_deref())?.skills,
-        None => Config::default().skills,
+    let Config { skills: said, cache } = match &config {
+        Some(folder) => Config::read(folder, home.as_deref())?,
+        None => Config::default(),
     };
     let given = variable("SKILLGRAFT_SKILLS");
-    Ok(SkillSettings {
+    let skills = SkillSettings {
         given: given.map(|all| std::env::split_paths(&all).collect()).unwrap_or_default(),
         discover: said.discover,
         // Without a working folder there is no project.
@@ -158,7 +178,8 @@ fn skill_settings(variable: Variables<'_>) -> Result<SkillSettings, Error> {
             ..ScanOptions::default()
         },
         catalog_share: said.catalog_share,
-    })
+    };
+    Ok((skills, cache))
 }
 
 fn parse_threads(value: &OsString) -> Result<usize, Error> {

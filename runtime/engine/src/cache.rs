@@ -227,6 +227,23 @@ impl<B: Backend> SegmentedCache<B> {
         delta
     }
 
+    /// Where blocks are used that can no longer be read, in order; see
+    /// [`KvBlock::is_intact`](skillgraft_kv::KvBlock::is_intact).
+    pub fn broken(&self) -> Vec<TokenSpan> {
+        let mut start = 0;
+        let mut broken = Vec::new();
+        for segment in &self.segments {
+            let len = segment.n_tokens as u32;
+            if let Storage::Block(block) = &segment.storage
+                && !block.get().is_intact()
+            {
+                broken.push(TokenSpan { start: Position(start), len });
+            }
+            start += len;
+        }
+        broken
+    }
+
     /// Drops all tokens from `to` on.
     pub fn truncate(&mut self, to: Position) {
         let mut start = 0;

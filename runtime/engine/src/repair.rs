@@ -23,8 +23,9 @@ pub const REPAIR_SHARE: f64 = 0.15;
 const LINE_TOKENS_MIN: usize = 32;
 
 /// The tokens of `text` that have a byte of `lines`, best line first: whole lines,
-/// as many as fit into [`REPAIR_SHARE`] of the text. Ranges are sorted, distinct,
-/// and of `tokens`, which are `text` encoded as content.
+/// as many as fit into [`REPAIR_SHARE`] of the text, and with what is left of it the
+/// first tokens of the text, through which the others are read. Ranges are sorted,
+/// distinct, and of `tokens`, which are `text` encoded as content.
 ///
 /// # Errors
 /// [`EngineError::Tokenizer`] when the library refuses the text.
@@ -54,7 +55,7 @@ pub fn tokens_to_repair(
     Ok(within_budget(&ranges, tokens.len()))
 }
 
-/// The first of `ranges` that fit together, sorted.
+/// The first of `ranges` that fit together, and the beginning, sorted.
 fn within_budget(ranges: &[Range<usize>], n_tokens: usize) -> Vec<Range<usize>> {
     let share = (n_tokens as f64 * REPAIR_SHARE) as usize;
     let mut left = share.max(LINE_TOKENS_MIN.min(n_tokens));
@@ -65,6 +66,11 @@ fn within_budget(ranges: &[Range<usize>], n_tokens: usize) -> Vec<Range<usize>> 
         if n_new <= left {
             left -= n_new;
             is_chosen[range.clone()].fill(true);
+        }
+    }
+    if is_chosen.contains(&true) {
+        for chosen in is_chosen.iter_mut().filter(|chosen| !**chosen).take(left) {
+            *chosen = true;
         }
     }
     let mut chosen = Vec::<Range<usize>>::new();
@@ -88,6 +94,13 @@ mod tests {
         assert_eq!(within_budget(&lines, 400), [10..20, 100..140, 390..400]);
         assert!(within_budget(&[0..61], 400).is_empty());
         assert_eq!(within_budget(&[0..30, 30..60], 400), [0..60]);
+    }
+
+    #[test]
+    fn what_is_left_goes_to_the_beginning() {
+        assert_eq!(within_budget(&[100..140], 400), [0..20, 100..140]);
+        assert_eq!(within_budget(&[5..45], 400), [0..60]);
+        assert!(within_budget(&[], 400).is_empty());
     }
 
     #[test]

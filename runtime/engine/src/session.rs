@@ -142,6 +142,7 @@ impl<B: Backend> Session<B> {
         logits: LogitRows,
     ) -> Result<Vec<f32>, EngineError> {
         assert!(chunk.iter().all(|&token| self.model.knows(token)), "token outside the vocabulary");
+        self.mend()?;
         self.ledger.append(chunk.len() as u32, SegmentOrigin::Live, label)?;
         let span = self.cache.reserve(&self.model.backend, chunk.len());
         let step = Step { cache: &mut self.cache, spans: &[span], tokens: chunk, logits };
@@ -233,15 +234,12 @@ impl<B: Backend> Session<B> {
         for span in spans {
             ledger.recompute(*span)?;
         }
+        self.mend()?;
         for pass in passes(spans) {
             if interrupt().is_break() {
                 return Err(EngineError::Interrupted);
             }
-            for span in &pass {
-                self.ledger.recompute(*span)?;
-                self.cache.replace(&self.model.backend, *span, span.len as usize);
-            }
-            self.fill(&pass);
+            self.put_anew(&pass)?;
         }
         Ok(())
     }
@@ -261,6 +259,7 @@ impl<B: Backend> Session<B> {
             tokens.iter().all(|&token| self.model.knows(token)),
             "token outside the vocabulary"
         );
+        self.mend()?;
         self.ledger.replace(span, tokens.len() as u32)?;
         self.tokens.splice(span.start.index()..span.end().index(), tokens.iter().copied());
         self.cache.replace(&self.model.backend, span, tokens.len());
@@ -268,6 +267,33 @@ impl<B: Backend> Session<B> {
         for pass in passes(&[edited]) {
             self.fill(&pass);
         }
+        Ok(())
+    }
+
+    /// Computes tokens anew whose block can no longer be read, since its file was
+    /// shortened by another program.
+    fn mend(&mut self) -> Result<(), EngineError> {
+        for span in self.cache.broken() {
+            let (from, n) = (span.start.0, span.len);
+            tracing::warn!(
+                from,
+                n,
+                "the file of a block was shortened; its tokens are computed anew"
+            );
+            for pass in passes(&[span]) {
+                self.put_anew(&pass)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Computes tokens anew in one pass.
+    fn put_anew(&mut self, spans: &[TokenSpan]) -> Result<(), EngineError> {
+        for span in spans {
+            self.ledger.recompute(*span)?;
+            self.cache.replace(&self.model.backend, *span, span.len as usize);
+        }
+        self.fill(spans);
         Ok(())
     }
 

@@ -170,6 +170,12 @@ pub trait KvBlock: Send + Sync + fmt::Debug {
     /// # Panics
     /// When the layer is out of range.
     fn v(&self, layer: LayerIdx) -> KvView<'_>;
+
+    /// Whether K and V can be read as they were checked. A block in a file that
+    /// another program has shortened cannot: reading it may end the process.
+    fn is_intact(&self) -> bool {
+        true
+    }
 }
 
 /// A block in this process's own memory, as the engine compiled it.

@@ -9,6 +9,9 @@
 //! to the last byte just now. A file that does not check is left where it is, for
 //! the next [`put`](BlockStore::put) to replace.
 //!
+//! What a directory may take is in its [`Limits`]; blocks that were not used for
+//! long go first.
+//!
 //! It never fails: without a usable directory it keeps blocks in memory and says
 //! so ([`DirStore::degraded`], [`Kept::InMemory`]).
 
@@ -16,17 +19,20 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use skillgraft_kv::{
-    BlockHeader, BlockKey, BlockStore, CompiledBlock, Kept, Lookup, MissReason, StoreStats, Stored,
-    Tier, VerifiedBlock,
+    BlockHeader, BlockKey, BlockStore, CompiledBlock, Kept, KvBlock as _, Lookup, MissReason,
+    StoreStats, Stored, Tier, VerifiedBlock,
 };
 
+use crate::collect::{self, Candidate, Collected, Limits, Reason, Removed};
 use crate::error::{Error, Fault};
 use crate::format;
-use crate::mapped::MappedBlock;
+use crate::mapped::{Access, MappedBlock};
 use crate::memory::{MemoryStore, assert_whole};
-use crate::mmap::BlockMap;
+use crate::mmap::BlockBytes;
 use crate::write::{self, Disk, RealDisk};
 
 const EXTENSION: &str = "safetensors";
@@ -38,7 +44,16 @@ pub struct DirStore {
     degraded: Option<String>,
     memory: MemoryStore,
     disk: Box<dyn Disk>,
+    access: Access,
+    /// What `put` keeps to; `None` for no limit.
+    limits: Option<Limits>,
+    /// Bytes that may still be written before the limits are looked at.
+    until_eviction: AtomicU64,
 }
+
+/// The limits are looked at with the first write of a process and then each time
+/// that this part of them has been written: listing a directory takes some time.
+const EVICTION_STEPS: u64 = 16;
 
 /// A block file, as its header describes it. Its tensors have not been checked.
 #[derive(Debug)]
@@ -47,6 +62,8 @@ pub struct Entry {
     pub path: PathBuf,
     /// Its size in bytes.
     pub file_bytes: u64,
+    /// When it was used last, as far as the file system knows.
+    pub used: SystemTime,
     /// Its header, or why it is not usable.
     pub header: Result<BlockHeader, Error>,
 }
@@ -74,7 +91,28 @@ impl DirStore {
                 Some(reason)
             }
         };
-        DirStore { root, degraded, memory: MemoryStore::new(), disk }
+        DirStore {
+            root,
+            degraded,
+            memory: MemoryStore::new(),
+            disk,
+            access: Access::Map,
+            limits: None,
+            until_eviction: AtomicU64::new(0),
+        }
+    }
+
+    /// The same store, which reads files like this.
+    #[must_use]
+    pub fn with_access(self, access: Access) -> Self {
+        DirStore { access, ..self }
+    }
+
+    /// The same store, which removes blocks when others are written and the limits
+    /// are exceeded.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        DirStore { limits: Some(limits), ..self }
     }
 
     /// The directory.
@@ -97,6 +135,17 @@ impl DirStore {
         Ok(self.block_files()?.into_iter().map(|(path, key)| entry(path, &key)).collect())
     }
 
+    /// Checks a block file to the last byte. That is no use of it.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub fn check(&self, entry: &Entry) -> Result<(), Error> {
+        let stem = entry.path.file_stem().and_then(|stem| stem.to_str());
+        let key = stem.and_then(BlockKey::from_hex).expect("entries have the names of blocks");
+        let file = File::open(&entry.path).map_err(Error::io("open", &entry.path))?;
+        MappedBlock::check(file, &entry.path, &key, Access::Copy).map(drop)
+    }
+
     /// Removes all block files and forgets all open blocks; those in use stay
     /// usable. Returns the number of files removed.
     ///
@@ -107,14 +156,59 @@ impl DirStore {
         self.memory.clear();
         let mut n_removed = 0;
         for (path, _) in self.block_files()? {
-            match fs::remove_file(&path) {
-                Ok(()) => n_removed += 1,
-                // Another process cleared it.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(Error::io("remove", &path)(error)),
-            }
+            n_removed += usize::from(collect::remove(&path)?);
         }
         Ok(n_removed)
+    }
+
+    /// Checks every block to the last byte and removes those that are of no use,
+    /// then those that exceed the limits, the least recently used first. Blocks that
+    /// are open, here or in other processes, stay usable to them.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the directory cannot be listed or a file cannot be
+    /// removed; those before it are gone then.
+    pub fn collect(&self, limits: &Limits) -> Result<Collected, Error> {
+        let stale = write::remove_stale(&self.root);
+        let (mut candidates, mut unusable) = (Vec::new(), Vec::new());
+        for (path, key) in self.block_files()? {
+            let Some(candidate) = Candidate::of(path, key) else { continue };
+            match self.check(&entry(candidate.path.clone(), &key)) {
+                // What cannot be read may be fine: it is not this program's to judge.
+                Ok(()) | Err(Error::Io { .. }) => candidates.push(candidate),
+                Err(error) => {
+                    tracing::info!(error = %error.with_causes(), "removing an unusable block");
+                    if collect::remove(&candidate.path)? {
+                        let Candidate { path, bytes, .. } = candidate;
+                        unusable.push(Removed { path, bytes, reason: Reason::Unusable });
+                    }
+                }
+            }
+        }
+        let mut collected = collect::shrink(candidates, limits, SystemTime::now(), None)?;
+        collected.removed.splice(0..0, unusable);
+        collected.stale = stale;
+        Ok(collected)
+    }
+
+    /// Keeps to the limits after a block was written.
+    fn evict(&self, written: &BlockKey, n_bytes: u64) {
+        let Some(limits) = &self.limits else { return };
+        let take = |left: u64| left.checked_sub(n_bytes);
+        if self.until_eviction.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+            return;
+        }
+        self.until_eviction.store(limits.max_bytes / EVICTION_STEPS, Ordering::Relaxed);
+        let shrunk = self.block_files().and_then(|files| {
+            let of = |(path, key)| Candidate::of(path, key);
+            let candidates = files.into_iter().filter_map(of).collect();
+            collect::shrink(candidates, limits, SystemTime::now(), Some(written))
+        });
+        match shrunk {
+            Ok(collected) if collected.removed.is_empty() => {}
+            Ok(collected) => tracing::info!(n = collected.removed.len(), "evicted blocks"),
+            Err(error) => tracing::warn!(error = %error.with_causes(), "cannot evict blocks"),
+        }
     }
 
     fn path(&self, key: &BlockKey) -> PathBuf {
@@ -145,7 +239,11 @@ impl DirStore {
     fn open_block(&self, key: &BlockKey) -> Result<VerifiedBlock, Error> {
         let path = self.path(key);
         let file = File::open(&path).map_err(Error::io("open", &path))?;
-        let block = MappedBlock::check(&file, &path, key)?;
+        // Its last use: where that cannot be noted, it seems older than it is.
+        if let Err(error) = file.set_modified(SystemTime::now()) {
+            tracing::debug!(%key, %error, "the use of a block is not noted");
+        }
+        let block = MappedBlock::check(file, &path, key, self.access)?;
         Ok(VerifiedBlock::from_checked(Arc::new(block)))
     }
 
@@ -154,7 +252,8 @@ impl DirStore {
             return Err(Error::Degraded { reason: reason.clone() });
         }
         let path = self.path(&block.header.key);
-        let block = write::write_block(&*self.disk, &self.root, &path, block)?;
+        let block = write::write_block(&*self.disk, &self.root, &path, block, self.access)?;
+        self.evict(&block.header().key, block.n_bytes());
         Ok(VerifiedBlock::from_checked(Arc::new(block)))
     }
 }
@@ -162,8 +261,12 @@ impl DirStore {
 impl BlockStore for DirStore {
     fn get(&self, key: &BlockKey) -> Lookup {
         if let Some(block) = self.memory.find(key) {
-            self.memory.count_hit();
-            return Lookup::Hit(block, Tier::Memory);
+            if block.get().is_intact() {
+                self.memory.count_hit();
+                return Lookup::Hit(block, Tier::Memory);
+            }
+            tracing::warn!(%key, "the file of an open block has been shortened");
+            self.memory.forget(key);
         }
         match self.open_block(key) {
             Ok(block) => {
@@ -207,12 +310,14 @@ impl BlockStore for DirStore {
 }
 
 fn entry(path: PathBuf, key: &BlockKey) -> Entry {
-    let mut file_bytes = 0;
+    let (mut file_bytes, mut used) = (0, SystemTime::UNIX_EPOCH);
+    if let Ok(metadata) = fs::metadata(&path) {
+        (file_bytes, used) = (metadata.len(), collect::last_use(&metadata));
+    }
     let header = File::open(&path)
-        .and_then(|file| BlockMap::new(&file))
+        .and_then(BlockBytes::map)
         .map_err(Error::io("open", &path))
         .and_then(|map| {
-            file_bytes = map.bytes().len() as u64;
             let head = format::read_head(map.bytes()).map_err(Error::block(&path))?;
             match head.header {
                 header if header.key == *key => Ok(header),
@@ -222,7 +327,7 @@ fn entry(path: PathBuf, key: &BlockKey) -> Entry {
                 }
             }
         });
-    Entry { path, file_bytes, header }
+    Entry { path, file_bytes, used, header }
 }
 
 #[cfg(test)]

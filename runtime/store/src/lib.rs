@@ -32,6 +32,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("block files are little-endian and cannot be mapped on this target");
 
+mod collect;
 mod dir;
 mod error;
 mod format;
@@ -43,7 +44,8 @@ mod mmap;
 mod samples;
 mod write;
 
+pub use collect::{Collected, Limits, Reason, Removed};
 pub use dir::{DirStore, Entry};
 pub use error::{Error, Fault};
-pub use mapped::MappedBlock;
+pub use mapped::{Access, MappedBlock};
 pub use memory::MemoryStore;

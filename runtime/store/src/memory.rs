@@ -49,6 +49,10 @@ impl MemoryStore {
         lock(&self.blocks).entry(block.header().key).or_insert(block).clone()
     }
 
+    pub(crate) fn forget(&self, key: &BlockKey) {
+        lock(&self.blocks).remove(key);
+    }
+
     pub(crate) fn clear(&self) {
         lock(&self.blocks).clear();
     }

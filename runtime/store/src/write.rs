@@ -20,7 +20,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use crate::error::Error;
 use crate::format;
-use crate::mapped::MappedBlock;
+use crate::mapped::{Access, MappedBlock};
 
 const TEMP_PREFIX: &str = ".block-";
 const TEMP_SUFFIX: &str = ".tmp";
@@ -61,11 +61,13 @@ pub(crate) fn write_block(
     dir: &Path,
     path: &Path,
     block: &CompiledBlock,
+    access: Access,
 ) -> Result<MappedBlock, Error> {
     let mut temp = create_temp(dir)?;
     write_and_sync(disk, temp.as_file_mut(), &block.header, &format::tensors(block))
         .map_err(Error::io("write", path))?;
-    let mapped = MappedBlock::check(temp.as_file(), temp.path(), &block.header.key)?;
+    let written = temp.reopen().map_err(Error::io("open", temp.path()))?;
+    let mapped = MappedBlock::check(written, temp.path(), &block.header.key, access)?;
     disk.rename(temp.into_temp_path(), path).map_err(Error::io("rename a new block to", path))?;
     if let Err(error) = sync_dir(disk, dir) {
         // The block is there for all to read. Only a power cut may still lose
@@ -118,10 +120,11 @@ pub(crate) fn create_dir(dir: &Path) -> Result<(), Error> {
     builder.create(dir).map_err(Error::io("create directory", dir))
 }
 
-/// Removes temporary files that a dead process left in `dir`. What cannot be
-/// removed is logged and stays: it is never read.
-pub(crate) fn remove_stale(dir: &Path) {
-    let Ok(files) = fs::read_dir(dir) else { return };
+/// Removes temporary files that a dead process left in `dir`, and returns how many.
+/// What cannot be removed is logged and stays: it is never read.
+pub(crate) fn remove_stale(dir: &Path) -> usize {
+    let Ok(files) = fs::read_dir(dir) else { return 0 };
+    let mut n_removed = 0;
     for file in files.flatten() {
         let name = file.file_name();
         let is_temp =
@@ -131,13 +134,17 @@ pub(crate) fn remove_stale(dir: &Path) {
         if is_temp && age().is_some_and(|age| age > TEMP_AGE_MAX) {
             let path = file.path();
             match fs::remove_file(&path) {
-                Ok(()) => tracing::debug!(path = %path.display(), "removed a stale file"),
+                Ok(()) => {
+                    n_removed += 1;
+                    tracing::debug!(path = %path.display(), "removed a stale file");
+                }
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "cannot remove a stale file");
                 }
             }
         }
     }
+    n_removed
 }
 
 #[cfg(unix)]

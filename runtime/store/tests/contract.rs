@@ -1,11 +1,12 @@
 //! What every store promises, run against each of them, and what a directory
 //! promises beyond that.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
+use std::time::{Duration, SystemTime};
 
 use skillgraft_kv::{BlockKey, BlockStore, Kept, KvDtype, Lookup, MissReason, Tier, VerifiedBlock};
-use skillgraft_store::{DirStore, MemoryStore};
+use skillgraft_store::{Access, DirStore, Limits, MemoryStore, Reason};
 
 mod samples;
 
@@ -137,6 +138,26 @@ fn dir_store_keeps_the_contract() {
     }
 }
 
+#[test]
+fn dir_store_that_copies_keeps_the_contract() {
+    for case in CONTRACT {
+        let dir = tempfile::tempdir().unwrap();
+        case(&DirStore::open(dir.path()).with_access(Access::Copy));
+        assert_only_blocks_in(dir.path());
+    }
+}
+
+/// Limits that nothing can keep to: every write evicts all others.
+#[test]
+fn dir_store_that_evicts_keeps_the_contract() {
+    let limits = Limits { max_bytes: 0, ..Limits::default() };
+    for case in CONTRACT {
+        let dir = tempfile::tempdir().unwrap();
+        case(&DirStore::open(dir.path()).with_limits(limits));
+        assert_only_blocks_in(dir.path());
+    }
+}
+
 /// A directory that cannot be written to changes where blocks live, not what
 /// the store promises about them.
 #[test]
@@ -245,6 +266,137 @@ fn entries_are_listed_by_header() {
     assert_eq!(entries[2].header.as_ref().unwrap_err().miss_reason(), MissReason::Damaged);
     assert_eq!(store.clear().unwrap(), 3);
     assert!(dir.path().join("notes.safetensors").exists(), "only blocks are removed");
+}
+
+fn set_age(path: &Path, days: u64) {
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(days * 24 * 3600)).unwrap();
+}
+
+fn path_of(dir: &Path, seed: u8) -> PathBuf {
+    dir.join(format!("{}.safetensors", BlockKey([seed; 32])))
+}
+
+#[test]
+fn a_collection_takes_the_unusable_the_old_and_the_least_recently_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = DirStore::open(dir.path());
+    for (seed, days) in [(1, 100), (2, 3), (3, 2), (4, 1), (5, 1)] {
+        store.put(block(seed, KvDtype::F16, 7));
+        set_age(&path_of(dir.path(), seed), days);
+    }
+    let held = store.put(block(6, KvDtype::F16, 7)).block;
+    // One bit of the data is another.
+    let mut bytes = std::fs::read(path_of(dir.path(), 5)).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::remove_file(path_of(dir.path(), 5)).unwrap();
+    std::fs::write(path_of(dir.path(), 5), &bytes).unwrap();
+    // A look-up is a use.
+    hit(DirStore::open(dir.path()).get(&BlockKey([2; 32])));
+
+    let n_bytes = bytes.len() as u64;
+    let limits =
+        Limits { max_bytes: 2 * n_bytes + 1, max_age: Duration::from_secs(50 * 24 * 3600) };
+    let collected = store.collect(&limits).unwrap();
+    let removed: Vec<_> =
+        collected.removed.iter().map(|gone| (gone.path.clone(), gone.bytes, gone.reason)).collect();
+    let gone = |seed, reason| (path_of(dir.path(), seed), n_bytes, reason);
+    assert_eq!(
+        removed,
+        [
+            gone(5, Reason::Unusable),
+            gone(1, Reason::Old),
+            gone(3, Reason::Size),
+            gone(4, Reason::Size)
+        ]
+    );
+    assert_eq!((collected.kept, collected.kept_bytes), (2, 2 * n_bytes));
+    assert_eq!(bits(&**held.get()), bits(&block(6, KvDtype::F16, 7)));
+    // What is open stays usable when its file goes.
+    assert_eq!(store.collect(&Limits { max_bytes: 0, ..limits }).unwrap().kept, 0);
+    assert_eq!(bits(&**held.get()), bits(&block(6, KvDtype::F16, 7)));
+    assert!(held.get().is_intact(), "its file has no name, and is there");
+}
+
+#[test]
+fn writing_evicts_what_was_used_least_recently() {
+    let dir = tempfile::tempdir().unwrap();
+    DirStore::open(dir.path()).put(block(1, KvDtype::F16, 7));
+    let n_bytes = std::fs::metadata(path_of(dir.path(), 1)).unwrap().len();
+    set_age(&path_of(dir.path(), 1), 1);
+    let limits = Limits { max_bytes: 3 * n_bytes, ..Limits::default() };
+    let store = DirStore::open(dir.path()).with_limits(limits);
+    for seed in 2..=9 {
+        store.put(block(seed, KvDtype::F16, 7));
+        set_age(&path_of(dir.path(), seed), 0);
+        assert!(path_of(dir.path(), seed).exists(), "what was just written stays");
+    }
+    let n_files = store.entries().unwrap().len() as u64;
+    assert!(n_files <= 3 && !path_of(dir.path(), 1).exists(), "{n_files} files");
+}
+
+#[test]
+fn a_file_that_is_shortened_in_place_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let compiled = block(1, KvDtype::F16, 700);
+    let key = compiled.header.key;
+    let mapping = DirStore::open(dir.path());
+    let copying = DirStore::open(dir.path()).with_access(Access::Copy);
+    let mapped = mapping.put(compiled.clone()).block;
+    let (copied, _) = hit(copying.get(&key));
+    let file = std::fs::File::options().write(true).open(path_of(dir.path(), 1)).unwrap();
+    file.set_len(100).unwrap();
+    assert!(!mapped.get().is_intact());
+    assert_eq!(miss(mapping.get(&key)), MissReason::Damaged);
+    assert!(copied.get().is_intact());
+    assert_eq!(bits(&**copied.get()), bits(&compiled));
+    assert_eq!(mapping.put(compiled.clone()).kept, Kept::OnDisk);
+    assert_eq!(bits(&**hit(mapping.get(&key)).0.get()), bits(&compiled));
+}
+
+/// Stores that read, write, collect and clear one directory at once hand out
+/// nothing but what was compiled.
+#[test]
+fn many_stores_work_in_one_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let compiled: Vec<_> = (1..=5).map(|seed| block(seed, KvDtype::F16, 7)).collect();
+    let expected: Vec<Vec<u32>> = compiled.iter().map(|block| bits(block)).collect();
+    let start = Barrier::new(4);
+    std::thread::scope(|scope| {
+        for worker in 0..4_usize {
+            let (dir, compiled, expected, start) = (dir.path(), &compiled, &expected, &start);
+            scope.spawn(move || {
+                let limits = Limits { max_bytes: 2000, ..Limits::default() };
+                start.wait();
+                for round in 0..60 {
+                    // A store for each round, as a process for each would have.
+                    let store = DirStore::open(dir).with_limits(limits);
+                    let at = (worker * 7 + round) % compiled.len();
+                    match (worker + round) % 4 {
+                        0 => drop(store.put(compiled[at].clone())),
+                        1 => drop(store.collect(&limits).unwrap()),
+                        2 if round % 8 == 0 => drop(store.clear().unwrap()),
+                        _ => {}
+                    }
+                    match store.get(&compiled[at].header.key) {
+                        Lookup::Hit(block, _) => assert_eq!(bits(&**block.get()), expected[at]),
+                        Lookup::Miss(reason) => assert_eq!(reason, MissReason::Absent),
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[cfg(unix)]
+#[test]
+fn only_the_user_can_read_blocks() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("blocks");
+    DirStore::open(&root).put(block(1, KvDtype::F16, 2));
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&root), mode(&path_of(&root, 1))), (0o700, 0o600));
 }
 
 /// Any safetensors reader must agree with ours; this one is the reference.

@@ -177,6 +177,30 @@ fn a_damaged_block_is_compiled_again() {
 }
 
 #[test]
+fn a_block_file_that_is_shortened_during_a_conversation_is_survived() {
+    let cache_dir = tempfile::tempdir().expect("a temporary folder");
+    let options = TurnOptions { use_skills: vec!["deploy-rollback".to_owned()], ..brief() };
+    let mut expected = open(cache_dir.path(), examples()).conversation().expect("it opens");
+    ask(&mut expected, QUESTION, &options);
+    let expected = ask(&mut expected, "And in production?", &brief());
+
+    // Prefix and block come from the disk now, and lie in maps.
+    let mut conversation = open(cache_dir.path(), examples()).conversation().expect("it opens");
+    assert_eq!(ask(&mut conversation, QUESTION, &options).activations[0].block, "disk");
+    for path in blocks(&cache_dir) {
+        let file = std::fs::File::options().write(true).open(path).expect("it can be opened");
+        file.set_len(4096).expect("it can be shortened");
+    }
+    let answer = ask(&mut conversation, "And in production?", &brief());
+    assert_eq!(answer.answer, expected.answer);
+    let is_live = |origin| matches!(origin, SegmentOrigin::Live | SegmentOrigin::Recomputed);
+    assert!(conversation.ledger().segments().iter().all(|segment| is_live(segment.origin)));
+    // The next process compiles it again.
+    let mut next = open(cache_dir.path(), examples()).conversation().expect("it opens");
+    assert_eq!(ask(&mut next, QUESTION, &options).activations[0].miss, Some("damaged"));
+}
+
+#[test]
 fn without_a_writable_folder_everything_works_but_keeping() {
     let runtime = open(Path::new("/dev/null/nowhere"), examples());
     assert_eq!(runtime.notices().len(), 1, "{:?}", runtime.notices());

@@ -1,15 +1,17 @@
 //! The lines of one text that a request is about.
 //!
-//! **Invariant:** the answer depends on the request and the text only, and a line
-//! is whole: from its first character to its line end.
+//! **Invariant:** the answer depends on the request and the text only, and units
+//! do not overlap.
 //!
-//! A unit is a line of prose, of a list or of a table, or a short code block as a
-//! whole, since the lines of a command belong together. Units are ranked by BM25
+//! A unit is a line of a list or of a table, a sentence of a longer line of prose, or
+//! a short code block as a whole, since the lines of a command belong together. Units are ranked by BM25
 //! (Robertson and Zaragoza 2009) over the words of the unit and, for less, of the
 //! heading above it and of its table's head, which is no unit itself: the facts
 //! are in the rows.
 
 use std::ops::Range;
+
+use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::query::{Strength, Term, terms};
 use super::words::{all_words, stem};
@@ -27,10 +29,13 @@ const WEAK_SHARE: f32 = 0.3;
 /// included; longer ones are taken line by line.
 const CODE_LINES_MAX: usize = 7;
 
+/// Lines of prose up to this many bytes are not taken apart.
+const LINE_BYTES: usize = 120;
+
 /// A unit of a text that has words of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankedLine {
-    /// Where it is in the text, line ends included.
+    /// Where it is in the text, the line end included.
     pub bytes: Range<usize>,
     /// How well it fits, comparable within one ranking only; above 0.
     pub score: f32,
@@ -112,17 +117,28 @@ fn passages(text: &str) -> Vec<Passage> {
             columns.clear();
         }
         let n_units = if unit.kind == UnitKind::Code { code_units(&units[at..]) } else { 1 };
-        let block = &units[at..at + n_units];
         let mut heading = unit.heading.map(|above| stems(units[above].text)).unwrap_or_default();
         heading.extend_from_slice(&columns);
-        passages.push(Passage {
-            bytes: starts[line]..starts[block[n_units - 1].line as usize + 1],
-            words: block.iter().flat_map(|unit| stems(unit.text)).collect(),
-            heading,
-        });
+        let bytes = starts[line]..starts[units[at + n_units - 1].line as usize + 1];
+        let parts = if unit.kind == UnitKind::Text && !is_row && bytes.len() > LINE_BYTES {
+            sentences(text, bytes)
+        } else {
+            vec![bytes]
+        };
+        passages.extend(parts.into_iter().map(|bytes| Passage {
+            words: stems(&text[bytes.clone()]),
+            heading: heading.clone(),
+            bytes,
+        }));
         at += n_units;
     }
     passages
+}
+
+/// The sentences of a line (UAX 29).
+fn sentences(text: &str, line: Range<usize>) -> Vec<Range<usize>> {
+    let bounds = text[line.clone()].split_sentence_bound_indices();
+    bounds.map(|(at, part)| line.start + at..line.start + at + part.len()).collect()
 }
 
 /// Whether a line stands between the head of a table and its rows.
@@ -167,6 +183,16 @@ mod tests {
         let limits = best("limits of production");
         assert_eq!(limits[0], "| production | 40 |\n");
         assert!(limits.contains(&"## Limits\n"), "{limits:?}");
+    }
+
+    #[test]
+    fn long_lines_are_taken_apart_into_sentences() {
+        let text = "Start the writers again with `svc resume`. Watch the lag, which must drop below \
+            12 seconds within half an hour. If it does not, call the lead.\nShort. Line.\n";
+        let best = |request: &str| text[rank_lines(text, request)[0].bytes.clone()].to_owned();
+        assert_eq!(best("call whom"), "If it does not, call the lead.\n");
+        assert_eq!(best("how long must I watch the lag")[..13], *"Watch the lag");
+        assert_eq!(best("short"), "Short. Line.\n");
     }
 
     #[test]

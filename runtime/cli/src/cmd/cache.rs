@@ -1,10 +1,11 @@
 //! `skillgraft cache`: the compiled blocks on disk, and what they have saved.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use skillgraft::kv::{BlockStore as _, Lookup};
-use skillgraft::store::{DirStore, Entry};
+use skillgraft::store::{Collected, DirStore, Entry, Removed};
 use skillgraft::{Settings, Usage, UsageLog};
 
 use crate::ui::Ui;
@@ -26,6 +27,21 @@ pub(crate) enum Command {
     },
     /// Check every block to the last byte.
     Verify {
+        /// Print one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove blocks that are of no use, were not used for long, or are too many.
+    Gc {
+        /// What all blocks may take, in 10^6 bytes [default: as configured, 4294].
+        #[arg(long, value_name = "MB")]
+        max_mb: Option<u64>,
+
+        /// Days after which a block goes that was not used [default: as configured,
+        /// 90].
+        #[arg(long, value_name = "DAYS")]
+        max_age: Option<u64>,
+
         /// Print one JSON object.
         #[arg(long)]
         json: bool,
@@ -59,9 +75,27 @@ struct Row {
     anchor: Option<&'static str>,
     tokens: Option<usize>,
     bytes: u64,
+    /// When it was used last, in seconds since 1970.
+    last_used_unix: u64,
     file: String,
     /// Why it is not usable; `null` when it is, as far as was looked.
     fault: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Collection {
+    removed: Vec<Gone>,
+    stale: usize,
+    blocks: usize,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Gone {
+    file: String,
+    bytes: u64,
+    /// `unusable`, `old` or `size`.
+    reason: &'static str,
 }
 
 #[derive(Serialize)]
@@ -71,7 +105,7 @@ struct Cleared {
 
 pub(crate) fn run(command: &Command, ui: &Ui) -> anyhow::Result<()> {
     let settings = Settings::from_env()?;
-    let store = DirStore::open(settings.cache_dir.join("blocks"));
+    let store = settings.open_store();
     match command {
         Command::Stats { json } => {
             let entries = store.entries()?;
@@ -84,6 +118,16 @@ pub(crate) fn run(command: &Command, ui: &Ui) -> anyhow::Result<()> {
             list(rows, *json, ui)
         }
         Command::Verify { json } => verify(&store, *json, ui),
+        Command::Gc { max_mb, max_age, json } => {
+            let mut limits = settings.cache_limits;
+            if let Some(megabytes) = max_mb {
+                limits.max_bytes = megabytes.saturating_mul(1_000_000);
+            }
+            if let Some(days) = max_age {
+                limits.max_age = Duration::from_secs(days.saturating_mul(24 * 3600));
+            }
+            collected(&store.collect(&limits)?, *json, ui)
+        }
         Command::Clear { json } => {
             let removed = store.clear()?;
             if *json {
@@ -97,15 +141,49 @@ pub(crate) fn run(command: &Command, ui: &Ui) -> anyhow::Result<()> {
 
 fn row(entry: &Entry) -> Row {
     let header = entry.header.as_ref();
-    let file = entry.path.file_name().unwrap_or(entry.path.as_os_str());
+    let used = entry.used.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Row {
         name: header.ok().map(|header| header.label.clone()),
         anchor: header.ok().map(|header| header.anchor.name()),
         tokens: header.ok().map(skillgraft::kv::BlockHeader::n_tokens),
         bytes: entry.file_bytes,
-        file: file.to_string_lossy().into_owned(),
+        last_used_unix: used.as_secs(),
+        file: file_name(&entry.path),
         fault: header.err().map(ToString::to_string),
     }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn collected(collected: &Collected, json: bool, ui: &Ui) -> anyhow::Result<()> {
+    let gone = |removed: &Removed| Gone {
+        file: file_name(&removed.path),
+        bytes: removed.bytes,
+        reason: removed.reason.name(),
+    };
+    let removed: Vec<Gone> = collected.removed.iter().map(gone).collect();
+    let Collected { stale, kept, kept_bytes, .. } = *collected;
+    if json {
+        return ui.json(&Collection { removed, stale, blocks: kept, bytes: kept_bytes });
+    }
+    for gone in &removed {
+        ui.data(&format!(
+            "{:<8} {:>8.1} MB  {}\n",
+            gone.reason,
+            gone.bytes as f64 / 1e6,
+            gone.file
+        ))?;
+    }
+    let bytes: u64 = removed.iter().map(|gone| gone.bytes).sum();
+    ui.line(&format!(
+        "{} blocks removed, {:.1} MB; {stale} unfinished files removed; {kept} blocks left, {:.1} MB",
+        removed.len(),
+        bytes as f64 / 1e6,
+        kept_bytes as f64 / 1e6,
+    ));
+    Ok(())
 }
 
 fn stats(stats: &Stats, json: bool, ui: &Ui) -> anyhow::Result<()> {
@@ -141,21 +219,25 @@ fn list(blocks: Vec<Row>, json: bool, ui: &Ui) -> anyhow::Result<()> {
         let tokens = row.tokens.map_or_else(|| "?".to_owned(), |n| n.to_string());
         let what = row.fault.as_deref().or(row.anchor).unwrap_or("?");
         let megabytes = row.bytes as f64 / 1e6;
-        ui.data(&format!("{name:<28} {tokens:>6} tokens {megabytes:>8.1} MB  {what}\n"))?;
+        let used = SystemTime::UNIX_EPOCH + Duration::from_secs(row.last_used_unix);
+        let days = used.elapsed().unwrap_or_default().as_secs_f64() / (24.0 * 3600.0);
+        ui.data(&format!(
+            "{name:<28} {tokens:>6} tokens {megabytes:>8.1} MB used {days:>5.1} days ago  {what}\n"
+        ))?;
     }
     Ok(())
 }
 
-/// Reads every block as a turn would. Ends with status 1 when one is not usable.
+/// Reads every block to its end. Ends with status 1 when one is not usable.
 fn verify(store: &DirStore, json: bool, ui: &Ui) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     let mut faults = BTreeMap::new();
     for entry in store.entries()? {
         let mut row = row(&entry);
-        if let Ok(header) = &entry.header
-            && let Lookup::Miss(reason) = store.get(&header.key)
+        if entry.header.is_ok()
+            && let Err(error) = store.check(&entry)
         {
-            row.fault = Some(reason.name().to_owned());
+            row.fault = Some(error.miss_reason().name().to_owned());
         }
         if let Some(fault) = &row.fault {
             faults.insert(row.file.clone(), fault.clone());

@@ -220,6 +220,15 @@ fn blocks_are_compiled_ahead_counted_checked_and_removed() {
     let bad = cache("verify");
     assert_eq!(bad.code, Some(1), "{}", bad.all());
     assert_eq!(valid(&bad, "cache-list.json")["blocks"][1]["fault"], "damaged");
+    let collected = checked(&cache("gc"), "cache-gc.json");
+    assert_eq!(
+        (&collected["removed"][0]["reason"], &collected["blocks"]),
+        (&"unusable".into(), &2.into())
+    );
+    let none = world.run(&["cache", "gc", "--max-mb", "0", "--json"]);
+    assert_eq!(checked(&none, "cache-gc.json")["removed"][1]["reason"], "size");
+    let report = checked(&with(&["run", question, "--max-tokens", "1"]), "run.json");
+    assert_eq!(report["activations"][0]["miss"], "absent");
     assert_eq!(checked(&cache("clear"), "cache-clear.json")["removed"], 3);
     assert_eq!(checked(&cache("stats"), "cache-stats.json")["blocks"], 0);
 }
