@@ -29,8 +29,8 @@ mod watch;
 pub use divergence::{Divergence, divergence};
 pub use error::Error;
 pub use fidelity::{
-    EvalCase, EvalSet, EvalSkill, FidelityOptions, FidelityRun, Method, edits, fidelity,
-    parse_methods,
+    EvalCase, EvalSet, EvalSkill, FidelityOptions, FidelityRun, Method, Order, Setting, edits,
+    fidelity, parse_methods,
 };
 pub use peer::{PeerPlace, PeerSpec};
 pub use report::{

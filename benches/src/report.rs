@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::fidelity::Setting;
 use crate::stats::Interval;
 
 /// What was run.
@@ -302,6 +303,8 @@ pub struct FidelityReport {
     pub machine: Machine,
     /// The evaluation set: its folder's name, or `built-in`.
     pub evalset: String,
+    /// What the contexts are like.
+    pub setting: Setting,
     /// Full prefill against itself.
     pub noise_floor: NoiseFloor,
     /// Each mode against full prefill.
@@ -373,8 +376,14 @@ pub struct MethodReport {
     pub em_interval: Interval,
     /// The same of full prefill.
     pub em_exact: f64,
-    /// Tokens of blocks that were recomputed.
-    pub recomputed: usize,
+    /// Share of the grafted tokens that were computed anew.
+    pub recomputed: f64,
+    /// Tokens that were neither prefilled nor computed anew, mean of the cases.
+    pub saved_tokens: f64,
+    /// What the first token came earlier than by full prefill, median of the cases.
+    pub saved_ms: f64,
+    /// Length of the greedy continuation that is full prefill's, mean of the cases.
+    pub equal_run: f64,
     /// Median time to the first token's logits, from the skill's header on.
     pub ttft_ms: f64,
     /// The positions of full prefill's own greedy continuation.
@@ -392,6 +401,8 @@ pub struct Positions {
     pub kl_mean_interval: Interval,
     /// The KL that 95 % of the positions stay below.
     pub kl_p95: f64,
+    /// The KL that 99 % of the positions stay below.
+    pub kl_p99: f64,
     /// The largest KL.
     pub kl_max: f64,
     /// Share of positions with the same most likely token.
@@ -430,6 +441,10 @@ pub struct CaseMethod {
     pub greedy_top1: Vec<bool>,
     /// Time to the first token's logits, from the skill's header on.
     pub ttft_ms: f64,
+    /// Tokens that were grafted.
+    pub grafted: usize,
+    /// Of these, tokens that were computed anew.
+    pub recomputed: usize,
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ const ERRATA_LINES_MAX: usize = 4;
 
 /// Lines that fit a request at least this well, against the best, are repaired: a
 /// request may be about several.
-const REPAIR_SCORE_SHARE: f32 = 0.5;
+const REPAIR_SCORE_SHARE: f32 = 0.3;
 
 /// Makes the pieces of a context for one model.
 #[derive(Debug, Clone, Copy)]
@@ -141,21 +141,22 @@ impl<'m> Prompts<'m> {
         })
     }
 
-    /// The tokens of a block that a request is about: those of the lines that a
+    /// The tokens of a block, which says `block_text`, that a request is about: those of the lines that a
     /// search finds in it, within the budget of a repair.
     ///
     /// # Errors
     /// When the tokenizer fails.
     pub fn repair(
         &self,
-        text: &ActivationText,
+        block_text: &str,
+        block: &[TokenId],
         request: &str,
     ) -> Result<Vec<Range<usize>>, EngineError> {
-        let ranked = rank_lines(&text.block_text, request);
+        let ranked = rank_lines(block_text, request);
         let least = ranked.first().map_or(0.0, |best| best.score * REPAIR_SCORE_SHARE);
         let lines: Vec<Range<usize>> =
             ranked.into_iter().filter(|line| line.score >= least).map(|line| line.bytes).collect();
-        tokens_to_repair(self.model.tokenizer(), &text.block_text, &text.block, &lines)
+        tokens_to_repair(self.model.tokenizer(), block_text, block, &lines)
     }
 
     /// The lines of a block's text that hunks touch, whole; `hunks` are of the

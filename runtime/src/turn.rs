@@ -126,7 +126,10 @@ impl Conversation {
                 salt: self.runtime.salt(),
             });
             let repair = match mode {
-                Mode::Repair => Prompts::new(self.runtime.model()).repair(&item.text, prompt)?,
+                Mode::Repair => {
+                    let prompts = Prompts::new(self.runtime.model());
+                    prompts.repair(&item.text.block_text, &item.text.block, prompt)?
+                }
                 Mode::Exact | Mode::Graft => Vec::new(),
             };
             let activation = Activation {

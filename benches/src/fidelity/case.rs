@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use skillgraft_engine::{BlockSource, Interrupt, Session, arg_max, compile};
-use skillgraft_kv::{TokenId, VerifiedBlock};
+use skillgraft::Prompts;
+use skillgraft_engine::{BlockSource, Interrupt, Session, arg_max, compile_from};
+use skillgraft_kv::{BlockKey, TokenId, TokenSpan, VerifiedBlock};
 
 use super::evalset::EvalCase;
-use super::layout::CaseTokens;
+use super::layout::{CaseTokens, SkillTokens};
 use super::method::Method;
 use super::{FidelityOptions, summary};
 use crate::divergence::{Divergence, divergence};
@@ -21,8 +22,8 @@ pub(super) struct Rig<'a> {
     /// A context that holds the static prefix; cases work on branches.
     prefix: Session,
     options: &'a FidelityOptions,
-    /// Blocks by skill and method: the cases of a skill share them.
-    blocks: HashMap<(String, Method), VerifiedBlock>,
+    /// Blocks: the cases of a skill share them.
+    blocks: HashMap<BlockKey, VerifiedBlock>,
 }
 
 /// A context up to the beginning of the answer.
@@ -31,6 +32,8 @@ struct Ready {
     /// Logits of the answer's first token.
     first: Vec<f32>,
     ttft_ms: f64,
+    n_grafted: usize,
+    n_recomputed: usize,
 }
 
 /// What full prefill says, position by position.
@@ -64,11 +67,10 @@ impl<'a> Rig<'a> {
 
         let mut modes = BTreeMap::new();
         for &method in &self.options.methods {
-            let block = self.block(method, case, tokens, &interrupt)?;
-            let mut ready = match (method, block) {
-                (Method::Exact, _) => self.second_prefill(tokens, &interrupt)?,
-                (_, Some(block)) => graft(&base, block, tokens, &interrupt)?,
-                (_, None) => leave_out(&base, tokens, &interrupt)?,
+            let mut ready = match method {
+                Method::Exact => self.second_prefill(tokens, &interrupt)?,
+                Method::NoSkill => leave_out(&base, tokens, &interrupt)?,
+                _ => self.graft(&base, method, tokens, &interrupt)?,
             };
             if method == Method::Exact {
                 // The second prefill begins at nothing: the first is the usual turn.
@@ -78,7 +80,7 @@ impl<'a> Rig<'a> {
         }
         Ok(CaseRecord {
             id: case.id.clone(),
-            block_tokens: tokens.block.len(),
+            block_tokens: tokens.target().block.len(),
             answer_tokens: tokens.answer.len(),
             modes,
         })
@@ -123,47 +125,90 @@ impl<'a> Rig<'a> {
         Ok(Ready::new(session, logits, started))
     }
 
+    /// Every skill grafted as a method does it.
+    fn graft(
+        &mut self,
+        base: &Session,
+        method: Method,
+        tokens: &CaseTokens,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Ready, Error> {
+        let mut blocks = Vec::new();
+        for skill in &tokens.skills {
+            blocks.push(self.block(method, &tokens.opening, skill, interrupt)?);
+        }
+        let prompts = Prompts::new(base.model());
+        let mut session = base.branch();
+        let (mut n_grafted, mut n_recomputed) = (0, 0);
+        let started = Instant::now();
+        let mut before = tokens.opening.clone();
+        for (skill, block) in tokens.skills.iter().zip(blocks) {
+            before.extend_from_slice(&skill.header);
+            session.prefill(&before, "header", interrupt)?;
+            let span = session.graft(block, "skill")?;
+            n_grafted += span.len as usize;
+            if method == Method::Repair {
+                let lines = prompts.repair(&skill.body, &skill.block, &tokens.request)?;
+                let spans: Vec<TokenSpan> = lines
+                    .iter()
+                    .map(|lines| TokenSpan {
+                        start: span.start + lines.start as u32,
+                        len: lines.len() as u32,
+                    })
+                    .collect();
+                session.recompute(&spans, interrupt)?;
+                n_recomputed += lines.iter().map(std::ops::Range::len).sum::<usize>();
+            }
+            before.clone_from(&skill.closing);
+        }
+        let logits = session.prefill(&[&before[..], &tokens.question].concat(), "q", interrupt)?;
+        Ok(Ready { n_grafted, n_recomputed, ..Ready::new(session, logits, started) })
+    }
+
     /// The block that a method grafts, compiled when it is needed first.
     fn block(
         &mut self,
         method: Method,
-        case: &EvalCase,
-        tokens: &CaseTokens,
+        opening: &[TokenId],
+        skill: &SkillTokens,
         interrupt: Interrupt<'_>,
-    ) -> Result<Option<VerifiedBlock>, Error> {
+    ) -> Result<VerifiedBlock, Error> {
         let model = self.prefix.model();
-        let Some((anchor, anchor_tokens)) = method.anchor(model, self.prefix.tokens(), tokens)?
-        else {
-            return Ok(None);
-        };
-        let name = (case.skills[0].clone(), method);
-        if let Some(block) = self.blocks.get(&name) {
-            return Ok(Some(block.clone()));
-        }
+        let anchor = method.anchor(model, self.prefix.tokens(), opening, skill)?;
+        let (anchor, anchor_tokens) = anchor.expect("a method that grafts has an anchor");
         let source = BlockSource {
-            label: &case.skills[0],
+            label: &skill.name,
             anchor,
             anchor_tokens: &anchor_tokens,
-            tokens: &tokens.block,
+            tokens: &skill.block,
             salt: [0; 16],
         };
-        let block = VerifiedBlock::from_compiled(compile(model, &source, interrupt)?);
-        self.blocks.insert(name, block.clone());
-        Ok(Some(block))
+        let key = source.key(model);
+        if let Some(block) = self.blocks.get(&key) {
+            return Ok(block.clone());
+        }
+        let block = VerifiedBlock::from_compiled(compile_from(&self.prefix, &source, interrupt)?);
+        self.blocks.insert(key, block.clone());
+        Ok(block)
     }
 }
 
 impl Ready {
     fn new(session: Session, logits: Option<Vec<f32>>, started: Instant) -> Self {
         let ttft_ms = started.elapsed().as_secs_f64() * 1e3;
-        Ready { session, first: logits.expect("a question has tokens"), ttft_ms }
+        let first = logits.expect("a question has tokens");
+        Ready { session, first, ttft_ms, n_grafted: 0, n_recomputed: 0 }
     }
 }
 
 /// From the skill's role marker to the beginning of the answer.
 fn with_skill(tokens: &CaseTokens) -> Vec<TokenId> {
-    let CaseTokens { opening, header, block, closing, question, .. } = tokens;
-    [opening, header, block, closing, question].map(Vec::as_slice).concat()
+    let mut ids = tokens.opening.clone();
+    for SkillTokens { header, block, closing, .. } in &tokens.skills {
+        ids.extend([header, block, closing].map(Vec::as_slice).concat());
+    }
+    ids.extend_from_slice(&tokens.question);
+    ids
 }
 
 fn full_prefill(
@@ -175,22 +220,6 @@ fn full_prefill(
     let mut session = base.branch();
     let started = Instant::now();
     let logits = session.prefill(&ids, "skill and question", interrupt)?;
-    Ok(Ready::new(session, logits, started))
-}
-
-fn graft(
-    base: &Session,
-    block: VerifiedBlock,
-    tokens: &CaseTokens,
-    interrupt: Interrupt<'_>,
-) -> Result<Ready, Error> {
-    let header = [&tokens.opening[..], &tokens.header].concat();
-    let rest = [&tokens.closing[..], &tokens.question].concat();
-    let mut session = base.branch();
-    let started = Instant::now();
-    session.prefill(&header, "header", interrupt)?;
-    session.graft(block, "skill")?;
-    let logits = session.prefill(&rest, "question", interrupt)?;
     Ok(Ready::new(session, logits, started))
 }
 
@@ -233,6 +262,8 @@ fn compare(reference: &Reference, ready: &Ready, tokens: &CaseTokens) -> Result<
         greedy_kl,
         greedy_top1,
         ttft_ms: ready.ttft_ms,
+        grafted: ready.n_grafted,
+        recomputed: ready.n_recomputed,
     })
 }
 

@@ -15,7 +15,7 @@ use skillgraft_kv::{AnchorKind, TokenId, VerifiedBlock};
 
 use super::case::force;
 use super::evalset::{EvalCase, EvalSet};
-use super::layout::{CaseTokens, Layout};
+use super::layout::{CaseTokens, Layout, Setting};
 use super::spread;
 use crate::divergence::divergence;
 use crate::error::Error;
@@ -162,10 +162,11 @@ fn tokens(
     edited: &EditedCase,
 ) -> Result<Edited, Error> {
     let model = prefix.model();
-    let old = layout.case(case)?;
+    let old = layout.case(case, &Setting::default())?;
     let after = EvalCase { answer: edited.answer.clone(), ..case.clone() };
-    let new = CaseTokens { block: layout.words(&edited.body)?, ..layout.case(&after)? };
-    let hunks = hunks(model.tokenizer(), &old.block, &new.block)?;
+    let skill = layout.skill(&case.skills[0], edited.body.clone())?;
+    let new = CaseTokens { skills: vec![skill], ..layout.case(&after, &Setting::default())? };
+    let hunks = hunks(model.tokenizer(), &old.target().block, &new.target().block)?;
     let lines = Prompts::new(model).changed_lines(&edited.body, &hunks)?;
     let told = layout.words(&Prompts::erratum(&case.skills[0], &lines))?;
     let between = layout.markup("<|im_end|>\n<|im_start|>user\n")?;
@@ -184,24 +185,25 @@ fn carry_out(
     let Edited { old, new, hunks, told, between } = case;
     let mut session = prefix.branch();
     session.prefill(&old.turn, "turn", interrupt)?;
-    session.prefill(&[&old.opening[..], &old.header].concat(), "header", interrupt)?;
+    let (old_skill, new_skill) = (old.target(), new.target());
+    session.prefill(&[&old.opening[..], &old_skill.header].concat(), "header", interrupt)?;
     let start = session.end();
-    let mut said = old.closing.clone();
+    let mut said = old_skill.closing.clone();
     if has_answered {
         said.extend([&old.question[..], &old.answer, between].concat());
     }
     let mut n_computed = 0;
     if method == Method::Reprefill {
-        session.prefill(&new.block, "skill", interrupt)?;
+        session.prefill(&new_skill.block, "skill", interrupt)?;
         session.prefill(&said, "said", interrupt)?;
-        n_computed = new.block.len() + said.len();
+        n_computed = new_skill.block.len() + said.len();
     } else {
-        let block = block(&session, &old.block, interrupt)?;
+        let block = block(&session, &old_skill.block, interrupt)?;
         session.graft(block, "skill")?;
         session.prefill(&said, "said", interrupt)?;
     }
     if method.patches() {
-        session.patch(start, hunks, &new.block, interrupt)?;
+        session.patch(start, hunks, &new_skill.block, interrupt)?;
         n_computed += hunks.iter().map(|hunk| hunk.new.len()).sum::<usize>();
     }
     if method.tells() {
@@ -243,7 +245,7 @@ fn judge(
     let (gives_new, gives_old) = (gives(&new, &case.new.answer), gives(&old, &case.old.answer));
     let reference = reference.get_or_insert_with(|| new.clone());
     let kl = reference.iter().zip(&new).map(|(full, this)| divergence(full, this).kl).collect();
-    Ok(Outcome { gives_new, gives_old, kl, n_computed, n_block: case.new.block.len() })
+    Ok(Outcome { gives_new, gives_old, kl, n_computed, n_block: case.new.target().block.len() })
 }
 
 fn summarise(outcomes: &[Outcome]) -> EditMethodReport {

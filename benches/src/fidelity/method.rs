@@ -4,7 +4,7 @@ use skillgraft::Prompts;
 use skillgraft_engine::{EngineError, Model};
 use skillgraft_kv::{AnchorKind, TokenId};
 
-use super::layout::CaseTokens;
+use super::layout::SkillTokens;
 use crate::error::Error;
 
 /// A way of getting a skill into a context.
@@ -20,16 +20,19 @@ pub enum Method {
     GraftNeutral,
     /// A block that was compiled behind the real prefix and its header.
     GraftPrefix,
+    /// The same, and the lines computed anew that the question is about.
+    Repair,
 }
 
 impl Method {
     /// All of them.
-    pub const ALL: [Method; 5] = [
+    pub const ALL: [Method; 6] = [
         Method::Exact,
         Method::NoSkill,
         Method::GraftLone,
         Method::GraftNeutral,
         Method::GraftPrefix,
+        Method::Repair,
     ];
 
     /// The name used on the command line and in reports.
@@ -40,6 +43,7 @@ impl Method {
             Method::GraftLone => "graft-lone",
             Method::GraftNeutral => "graft-neutral",
             Method::GraftPrefix => "graft-prefix",
+            Method::Repair => "repair",
         }
     }
 
@@ -48,17 +52,18 @@ impl Method {
         self,
         model: &Model,
         prefix: &[TokenId],
-        case: &CaseTokens,
+        opening: &[TokenId],
+        skill: &SkillTokens,
     ) -> Result<Option<(AnchorKind, Vec<TokenId>)>, EngineError> {
         Ok(match self {
             Method::Exact | Method::NoSkill => None,
             Method::GraftLone => Some((AnchorKind::None, Vec::new())),
             Method::GraftNeutral => {
-                let anchor = Prompts::new(model).neutral_anchor(&case.header)?;
+                let anchor = Prompts::new(model).neutral_anchor(&skill.header)?;
                 Some((AnchorKind::Neutral, anchor))
             }
-            Method::GraftPrefix => {
-                Some((AnchorKind::Prefix, [prefix, &case.opening, &case.header].concat()))
+            Method::GraftPrefix | Method::Repair => {
+                Some((AnchorKind::Prefix, [prefix, opening, &skill.header].concat()))
             }
         })
     }
@@ -99,7 +104,7 @@ mod tests {
         assert_eq!(parse_methods("exact,graft").unwrap(), grafts);
         assert_eq!(parse_methods(" graft-prefix , graft,graft-lone").unwrap(), grafts);
         assert_eq!(parse_methods("no-skill").unwrap(), [Method::Exact, Method::NoSkill]);
-        for bad in ["", "exact,", "repair", "graft-"] {
+        for bad in ["", "exact,", "mend", "graft-"] {
             let error = parse_methods(bad).unwrap_err();
             assert!(matches!(error, Error::UnknownMethod { .. }), "{bad}: {error}");
         }

@@ -30,11 +30,14 @@ use layout::Layout;
 
 pub use edits::edits;
 pub use evalset::{EvalCase, EvalSet, EvalSkill};
+pub use layout::{Order, Setting};
 pub use method::{Method, parse_methods};
 
 /// What is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FidelityOptions {
+    /// What the contexts are like.
+    pub setting: Setting,
     /// The methods to compare with full prefill.
     pub methods: Vec<Method>,
     /// The most cases to run, spread evenly over the set.
@@ -84,12 +87,13 @@ pub fn fidelity(run: &FidelityRun<'_>, watch: &mut Watch<'_>) -> Result<Fidelity
     for (done, &idx) in chosen.iter().enumerate() {
         let case = &set.cases[idx];
         watch.step(&format!("case {} of {}: {}", done + 1, chosen.len(), case.id))?;
-        records.push(rig.run(case, &layout.case(case)?, watch)?);
+        records.push(rig.run(case, &layout.case(case, &options.setting)?, watch)?);
     }
     Ok(FidelityReport {
         run: machine::describe_run(subject, command),
         machine: machine::describe(model),
         evalset: set.name.clone(),
+        setting: options.setting,
         noise_floor: summary::noise_floor(&records),
         modes: summary::methods(&records, &options.methods),
         cases: options.list_cases.then_some(records),

@@ -43,12 +43,17 @@ pub(super) fn methods(
     let of = |method: Method| -> Vec<&CaseMethod> {
         records.iter().map(|record| &record.modes[method.name()]).collect()
     };
-    let em_exact = share(of(Method::Exact).iter().map(|case| case.em));
-    let report = |method: Method| (method.name(), method_report(&of(method), em_exact));
+    let exact = of(Method::Exact);
+    let report = |method: Method| (method.name(), method_report(&of(method), &exact));
     methods.iter().copied().map(report).collect()
 }
 
-fn method_report(cases: &[&CaseMethod], em_exact: f64) -> MethodReport {
+fn method_report(cases: &[&CaseMethod], exact: &[&CaseMethod]) -> MethodReport {
+    let sum = |of: &dyn Fn(&CaseMethod) -> usize| cases.iter().map(|case| of(case)).sum::<usize>();
+    let (grafted, recomputed) = (sum(&|case| case.grafted), sum(&|case| case.recomputed));
+    let saved_ms: Vec<f64> =
+        cases.iter().zip(exact).map(|(case, exact)| exact.ttft_ms - case.ttft_ms).collect();
+    let equal = |case: &CaseMethod| case.greedy_top1.iter().take_while(|same| **same).count();
     let em = |cases: &[&&CaseMethod]| share(cases.iter().map(|case| case.em));
     let ttft_ms: Vec<f64> = cases.iter().map(|case| case.ttft_ms).collect();
     MethodReport {
@@ -56,9 +61,11 @@ fn method_report(cases: &[&CaseMethod], em_exact: f64) -> MethodReport {
         answer: positions(cases, |case| (&case.kl, &case.top1)),
         em: share(cases.iter().map(|case| case.em)),
         em_interval: bootstrap(cases, em),
-        em_exact,
-        // None of the methods recomputes tokens of a block.
-        recomputed: 0,
+        em_exact: share(exact.iter().map(|case| case.em)),
+        recomputed: recomputed as f64 / grafted.max(1) as f64,
+        saved_tokens: (grafted - recomputed) as f64 / cases.len() as f64,
+        saved_ms: median(&saved_ms),
+        equal_run: sum(&equal) as f64 / cases.len() as f64,
         ttft_ms: median(&ttft_ms),
         greedy: positions(cases, |case| (&case.greedy_kl, &case.greedy_top1)),
     }
@@ -84,6 +91,7 @@ fn positions(
         kl_mean: kl_mean(&all),
         kl_mean_interval: bootstrap(cases, kl_mean),
         kl_p95: percentile(&kl, 0.95),
+        kl_p99: percentile(&kl, 0.99),
         kl_max: percentile(&kl, 1.0),
         top1: top1(&all),
         top1_interval: bootstrap(cases, top1),

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use skillgraft::StopFlag;
 use skillgraft_bench::{
-    Error, EvalSet, FidelityOptions, FidelityReport, FidelityRun, Subject, Watch, edits,
+    Error, EvalSet, FidelityOptions, FidelityReport, FidelityRun, Setting, Subject, Watch, edits,
     edits_table, fidelity, fidelity_table, parse_methods,
 };
 
@@ -30,6 +31,23 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MODE,...", default_value = "exact,no-skill,graft")]
     modes: String,
 
+    /// Where the question stands.
+    #[arg(long, value_enum, default_value_t = Order::After)]
+    order: Order,
+
+    /// Skills at once, the right one among them.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    n_skills: u32,
+
+    /// Tokens of other talk between the static prefix and the skill.
+    #[arg(long, value_name = "TOKENS", default_value_t = 0)]
+    distance: u32,
+
+    /// Cut the skill's text, or lengthen it with other skills', to about this many
+    /// tokens.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(16..))]
+    length: Option<u32>,
+
     /// Measure edits instead: what answers are after a skill has changed in a
     /// context, and what is done about it.
     #[arg(long, conflicts_with_all = ["modes", "cases_out"])]
@@ -46,6 +64,28 @@ pub(crate) struct Args {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Order {
+    /// Behind the skill.
+    After,
+    /// Before it, as in the middle of a turn.
+    Before,
+}
+
+impl Args {
+    fn setting(&self) -> Setting {
+        Setting {
+            order: match self.order {
+                Order::After => skillgraft_bench::Order::After,
+                Order::Before => skillgraft_bench::Order::Before,
+            },
+            n_skills: self.n_skills as usize,
+            distance: self.distance as usize,
+            length: self.length.map(|length| length as usize),
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
@@ -69,6 +109,7 @@ pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
         return if args.json { ui.json(&report) } else { Ok(ui.data(&edits_table(&report))?) };
     }
     let options = FidelityOptions {
+        setting: args.setting(),
         methods,
         limit,
         n_greedy: N_GREEDY,
