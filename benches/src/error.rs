@@ -83,6 +83,15 @@ pub enum Error {
         reason: String,
     },
 
+    /// Skills without a line that a case can be made of.
+    #[error("none of the {n_skills} skills in {} has a line with a fact to ask for", folder.display())]
+    NoFacts {
+        /// The folder.
+        folder: PathBuf,
+        /// Skills in it.
+        n_skills: usize,
+    },
+
     /// A set without a case that has an edit.
     #[error("no case of the evaluation set `{set}` has an edit to measure")]
     NoEdits {
@@ -115,6 +124,11 @@ impl Error {
                  leave the option out to use the built-in one"
                     .to_owned(),
             ),
+            Error::NoFacts { .. } => Some(
+                "a fact is a number or a piece of `code` behind at least three words; write cases \
+                 of your own and pass them with `--cases`"
+                    .to_owned(),
+            ),
             Error::NoEdits { .. } => Some(
                 "a case with an edit has `edit_old`, words that its skill and its answer have \
                  once, and `edit_new`"
@@ -141,6 +155,7 @@ impl Error {
             | Error::EvalSet { .. }
             | Error::NoCases { .. }
             | Error::NoEdits { .. }
+            | Error::NoFacts { .. }
             | Error::UnknownMethod { .. }
             | Error::TooLong { .. }
             | Error::TooShort { .. }

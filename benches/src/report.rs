@@ -418,6 +418,12 @@ pub struct Positions {
 pub struct CaseRecord {
     /// Its name in the evaluation set.
     pub id: String,
+    /// What is asked.
+    pub question: String,
+    /// The gold answer.
+    pub answer: String,
+    /// Full prefill's own greedy continuation.
+    pub continuation: String,
     /// Length of the skill's block.
     pub block_tokens: usize,
     /// Tokens of the gold answer.

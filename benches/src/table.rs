@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 mod peers;
 
+use crate::fidelity::{Order, Setting};
 use crate::report::{BenchReport, EditsReport, FidelityReport, Machine, ModeTiming, Ratio, Run};
 
 /// Why a write cannot fail.
@@ -26,29 +27,31 @@ pub fn fidelity_table(report: &FidelityReport) -> String {
     let line = format!(
         "\nFull prefill against itself, in chunks of {}: KL mean {:.2e}, largest {:.2e}, top-1 {:.4} \
          ({} positions)\n\n\
-         Against full prefill, along the gold answers of `{}`\n",
+         Against full prefill, along the gold answers of `{}`{}\n",
         floor.chunk_tokens,
         floor.kl_mean,
         floor.kl_max,
         floor.top1,
         floor.positions,
-        report.evalset
+        report.evalset,
+        setting(&report.setting),
     );
     out.push_str(&line);
     out.push_str(
-        "mode            cases  KL mean [95 %]             p95     max    top-1  \
-         EM   [95 %]         EM exact  catastrophic  TTFT\n",
+        "mode            cases  KL mean [95 %]             p95     p99     max    top-1  \
+         EM   [95 %]         EM exact  catastrophic  anew  TTFT\n",
     );
     for (name, mode) in &report.modes {
         let answer = &mode.answer;
         writeln!(
             out,
-            "{name:<14} {:>6}  {:.5} [{:.5}, {:.5}] {:>7.4} {:>7.3}  {:.4}  {:.3} [{:.3}, {:.3}]  {:.3}  {:>12}  {}",
+            "{name:<14} {:>6}  {:.5} [{:.5}, {:.5}] {:>7.4} {:>7.4} {:>7.3}  {:.4}  {:.3} [{:.3}, {:.3}]  {:.3}  {:>12}  {:>3.0} %  {}",
             mode.cases,
             answer.kl_mean,
             answer.kl_mean_interval.low,
             answer.kl_mean_interval.high,
             answer.kl_p95,
+            answer.kl_p99,
             answer.kl_max,
             answer.top1,
             mode.em,
@@ -56,6 +59,7 @@ pub fn fidelity_table(report: &FidelityReport) -> String {
             mode.em_interval.high,
             mode.em_exact,
             answer.catastrophic,
+            mode.recomputed * 100.0,
             duration(mode.ttft_ms),
         )
         .expect(INTO_STRING);
@@ -94,6 +98,24 @@ pub fn edits_table(report: &EditsReport) -> String {
         }
     }
     out
+}
+
+/// What is unusual about the contexts, in words.
+fn setting(setting: &Setting) -> String {
+    let mut words = Vec::new();
+    if setting.order == Order::Before {
+        words.push("the question before the skill".to_owned());
+    }
+    if setting.n_skills > 1 {
+        words.push(format!("{} skills at once", setting.n_skills));
+    }
+    if setting.distance > 0 {
+        words.push(format!("{} tokens of talk before", setting.distance));
+    }
+    if let Some(length) = setting.length {
+        words.push(format!("skills of {length} tokens"));
+    }
+    if words.is_empty() { String::new() } else { format!(": {}", words.join(", ")) }
 }
 
 fn greedy(out: &mut String, report: &FidelityReport) {

@@ -80,6 +80,9 @@ impl<'a> Rig<'a> {
         }
         Ok(CaseRecord {
             id: case.id.clone(),
+            question: case.question.clone(),
+            answer: case.answer.clone(),
+            continuation: base.model().tokenizer().decode(&reference.greedy)?,
             block_tokens: tokens.target().block.len(),
             answer_tokens: tokens.answer.len(),
             modes,

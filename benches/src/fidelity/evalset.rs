@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use skillgraft::skills::scan;
 
+use super::generate::{USER_PREFIX, cases_of};
 use super::layout::TEMPLATE;
 use crate::error::Error;
 
@@ -50,10 +52,12 @@ pub struct EvalCase {
     /// Its name.
     pub id: String,
     /// `single`: one skill, one fact. Other kinds are not run.
+    #[serde(default = "single")]
     pub kind: String,
     /// The skills it needs.
     pub skills: Vec<String>,
     /// What the user said before the skill was loaded.
+    #[serde(default = "user_prefix")]
     pub user_prefix: String,
     /// The question.
     pub question: String,
@@ -67,6 +71,14 @@ pub struct EvalCase {
     /// What it replaces them by.
     #[serde(default)]
     pub edit_new: Option<String>,
+}
+
+fn single() -> String {
+    "single".to_owned()
+}
+
+fn user_prefix() -> String {
+    USER_PREFIX.to_owned()
 }
 
 #[derive(Deserialize)]
@@ -126,6 +138,54 @@ impl EvalSet {
         })
     }
 
+    /// Cases made from the skills of a folder, at most `per_skill` of each.
+    ///
+    /// # Errors
+    /// [`Error::Runtime`] when the folder cannot be read, [`Error::NoFacts`] when its
+    /// skills give no case.
+    pub fn of_skills(folder: &Path, per_skill: usize) -> Result<Self, Error> {
+        let mut set = EvalSet { cases: Vec::new(), ..Self::skills_of(folder)? };
+        set.cases = set.skills.iter().flat_map(|skill| cases_of(skill, per_skill)).collect();
+        if set.cases.is_empty() {
+            return Err(Error::NoFacts { folder: folder.to_owned(), n_skills: set.skills.len() });
+        }
+        Ok(set)
+    }
+
+    /// The user's own cases on the skills of a folder, or of the built-in set.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::EvalSet`] with file and line, [`Error::NoCases`].
+    pub fn of_cases(folder: Option<&Path>, cases: &Path) -> Result<Self, Error> {
+        let set = folder.map_or_else(Self::built_in, Self::skills_of)?;
+        let text = std::fs::read_to_string(cases).map_err(|source| Error::Io {
+            action: "read",
+            path: cases.to_owned(),
+            source,
+        })?;
+        let name = cases.file_name().unwrap_or(cases.as_os_str()).to_string_lossy().into_owned();
+        let cases = single_cases(cases, &text, &set.skills)?;
+        Ok(EvalSet { name, cases, ..set })
+    }
+
+    /// The skills of a folder, without cases.
+    fn skills_of(folder: &Path) -> Result<Self, Error> {
+        let catalog = scan(&[folder.to_owned()]).map_err(skillgraft::Error::from)?;
+        let skills: Vec<EvalSkill> = catalog
+            .skills()
+            .iter()
+            .map(|skill| EvalSkill {
+                name: skill.id.clone(),
+                description: skill.one_line_description(),
+                body: skill.body.clone(),
+            })
+            .collect();
+        let built_in = Self::built_in()?;
+        let catalog = skills.iter().map(|s| (s.name.clone(), s.description.clone())).collect();
+        let name = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned();
+        Ok(EvalSet { name, skills, cases: Vec::new(), system: built_in.system, catalog })
+    }
+
     /// The skill of a case.
     ///
     /// # Panics
@@ -141,24 +201,30 @@ fn parse(files: &Files<'_>) -> Result<EvalSet, Error> {
     let (path, text) = &files.skills;
     let skills: Vec<EvalSkill> = lines(path, text)?.into_iter().map(|(_, skill)| skill).collect();
     let (path, text) = &files.cases;
+    let cases = single_cases(path, text, &skills)?;
+    Ok(EvalSet { name: files.name.to_owned(), skills, cases, system, catalog })
+}
+
+/// The cases with one skill each.
+fn single_cases(path: &Path, text: &str, skills: &[EvalSkill]) -> Result<Vec<EvalCase>, Error> {
     let mut ids = BTreeSet::new();
     let mut cases = Vec::new();
     for (line, case) in lines::<EvalCase>(path, text)? {
         if case.kind != "single" {
             continue;
         }
-        check(&case, &skills)
+        check(&case, skills)
             .and_then(|()| {
                 let is_new = ids.insert(case.id.clone());
                 if is_new { Ok(()) } else { Err(format!("a second case `{}`", case.id)) }
             })
-            .map_err(|reason| Error::EvalSet { path: path.clone(), line, reason })?;
+            .map_err(|reason| Error::EvalSet { path: path.to_owned(), line, reason })?;
         cases.push(case);
     }
     if cases.is_empty() {
-        return Err(Error::NoCases { path: path.clone() });
+        return Err(Error::NoCases { path: path.to_owned() });
     }
-    Ok(EvalSet { name: files.name.to_owned(), skills, cases, system, catalog })
+    Ok(cases)
 }
 
 /// Whether a case can be run on these skills.

@@ -11,6 +11,7 @@
 mod case;
 mod edits;
 mod evalset;
+mod generate;
 mod layout;
 mod method;
 mod summary;

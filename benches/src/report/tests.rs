@@ -95,6 +95,7 @@ fn fidelity_has_the_keys_that_scripts_use() {
         kl_mean: 0.01,
         kl_mean_interval: interval,
         kl_p95: 0.02,
+        kl_p99: 0.02,
         kl_max: 0.03,
         top1: 0.9,
         top1_interval: interval,
@@ -106,7 +107,10 @@ fn fidelity_has_the_keys_that_scripts_use() {
         em: 0.7,
         em_interval: interval,
         em_exact: 0.8,
-        recomputed: 0,
+        recomputed: 0.1,
+        saved_tokens: 400.0,
+        saved_ms: 250.0,
+        equal_run: 60.5,
         ttft_ms: 12.0,
         greedy: positions,
     };
@@ -114,6 +118,7 @@ fn fidelity_has_the_keys_that_scripts_use() {
         run: run(),
         machine: machine(),
         evalset: "built-in".to_owned(),
+        setting: Setting::default(),
         noise_floor: NoiseFloor {
             chunk_tokens: 37,
             kl_mean: 0.0,

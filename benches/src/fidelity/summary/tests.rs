@@ -31,6 +31,9 @@ fn records() -> Vec<CaseRecord> {
         .enumerate()
         .map(|(idx, (exact, lone))| CaseRecord {
             id: format!("case/{idx}"),
+            question: String::new(),
+            answer: String::new(),
+            continuation: String::new(),
             block_tokens: 100 + idx,
             answer_tokens: exact.kl.len(),
             modes: [(Method::Exact.name(), exact), (Method::GraftLone.name(), lone)].into(),

@@ -27,8 +27,21 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     evalset: Option<PathBuf>,
 
+    /// Make cases from the skills of this folder: lines cut before a fact.
+    #[arg(long, value_name = "DIR", conflicts_with = "evalset")]
+    skills: Option<PathBuf>,
+
+    /// Your own cases, on the skills of `--skills` or the built-in ones: lines of JSON
+    /// with `id`, `skills`, `question`, `answer_stub` and `answer`.
+    #[arg(long, value_name = "FILE", conflicts_with = "evalset")]
+    cases: Option<PathBuf>,
+
+    /// Cases to make of each skill.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    per_skill: u32,
+
     /// What to compare with full prefill: `graft`, or single modes.
-    #[arg(long, value_name = "MODE,...", default_value = "exact,no-skill,graft")]
+    #[arg(long, value_name = "MODE,...", default_value = "exact,no-skill,graft,repair")]
     modes: String,
 
     /// Where the question stands.
@@ -75,6 +88,15 @@ enum Order {
 }
 
 impl Args {
+    fn set(&self) -> Result<EvalSet, Error> {
+        match (&self.evalset, &self.skills, &self.cases) {
+            (Some(folder), _, _) => EvalSet::read(folder),
+            (None, skills, Some(cases)) => EvalSet::of_cases(skills.as_deref(), cases),
+            (None, Some(folder), None) => EvalSet::of_skills(folder, self.per_skill as usize),
+            (None, None, None) => EvalSet::built_in(),
+        }
+    }
+
     fn setting(&self) -> Setting {
         Setting {
             order: match self.order {
@@ -90,10 +112,7 @@ impl Args {
 
 pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
     let methods = parse_methods(&args.modes)?;
-    let set = match &args.evalset {
-        Some(folder) => EvalSet::read(folder)?,
-        None => EvalSet::built_in()?,
-    };
+    let set = args.set()?;
     let mut settings = args.model.settings(stop)?;
     // The set brings its own skills.
     settings.skills.given.clear();
