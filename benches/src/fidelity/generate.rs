@@ -48,8 +48,8 @@ pub(super) fn cases_of(skill: &EvalSkill, n_max: usize) -> Vec<EvalCase> {
 
 /// Cuts a line before its last fact.
 fn cut(line: &str) -> Option<(&str, &str)> {
-    let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
-    let line = number.strip_prefix(". ").or_else(|| number.strip_prefix(") ")).unwrap_or(line);
+    let item = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    let line = item.strip_prefix(". ").or_else(|| item.strip_prefix(") ")).unwrap_or(line);
     let line = line.trim_start_matches(|c: char| !c.is_alphanumeric() && c != '`');
     let (start, fact) = code(line).or_else(|| number(line))?;
     let stub = line[..start].trim_end();
