@@ -92,6 +92,13 @@ pub enum Error {
         n_skills: usize,
     },
 
+    /// A page that cannot be drawn.
+    #[error("cannot draw the page: {reason}")]
+    Page {
+        /// Why.
+        reason: String,
+    },
+
     /// A set without a case that has an edit.
     #[error("no case of the evaluation set `{set}` has an edit to measure")]
     NoEdits {
@@ -143,7 +150,10 @@ impl Error {
                  to see what it says"
                     .to_owned(),
             ),
-            Error::Io { .. } | Error::UnknownMethod { .. } | Error::NotGrafted { .. } => None,
+            Error::Io { .. }
+            | Error::UnknownMethod { .. }
+            | Error::NotGrafted { .. }
+            | Error::Page { .. } => None,
         }
     }
 
@@ -160,7 +170,7 @@ impl Error {
             | Error::TooLong { .. }
             | Error::TooShort { .. }
             | Error::Peer { .. } => true,
-            Error::NotGrafted { .. } => false,
+            Error::NotGrafted { .. } | Error::Page { .. } => false,
         }
     }
 }

@@ -11,13 +11,15 @@
 //! is an error.
 //!
 //! It refuses to print: reports are values, progress goes to a [`Watch`], and
-//! [`bench_table`] and [`fidelity_table`] give texts.
+//! [`bench_table`] and [`fidelity_table`] give texts, [`bench_page`] and
+//! [`fidelity_page`] pages.
 #![forbid(unsafe_code)]
 
 mod divergence;
 mod error;
 mod fidelity;
 mod machine;
+mod page;
 mod peer;
 mod report;
 mod speed;
@@ -32,6 +34,7 @@ pub use fidelity::{
     EvalCase, EvalSet, EvalSkill, FidelityOptions, FidelityRun, Method, Order, Setting, edits,
     fidelity, parse_methods,
 };
+pub use page::{bench_page, fidelity_page};
 pub use peer::{PeerPlace, PeerSpec};
 pub use report::{
     Agreement, BenchReport, CaseMethod, CaseRecord, DecodeRate, EditMethodReport, EditsReport,

@@ -34,7 +34,7 @@ pub fn fidelity_table(report: &FidelityReport) -> String {
         floor.top1,
         floor.positions,
         report.evalset,
-        setting(&report.setting),
+        setting_words(&report.setting),
     );
     out.push_str(&line);
     out.push_str(
@@ -101,7 +101,7 @@ pub fn edits_table(report: &EditsReport) -> String {
 }
 
 /// What is unusual about the contexts, in words.
-fn setting(setting: &Setting) -> String {
+pub(crate) fn setting_words(setting: &Setting) -> String {
     let mut words = Vec::new();
     if setting.order == Order::Before {
         words.push("the question before the skill".to_owned());
@@ -254,7 +254,7 @@ fn ratio(ratio: Ratio) -> String {
 }
 
 /// A duration with about three digits.
-fn duration(ms: f64) -> String {
+pub(crate) fn duration(ms: f64) -> String {
     match ms {
         ms if ms < 0.1 => format!("{:.1} us", ms * 1e3),
         ms if ms < 10.0 => format!("{ms:.2} ms"),

@@ -1,8 +1,12 @@
 //! `skillgraft bench`: speed, grafts against full prefill.
 
-use skillgraft::StopFlag;
-use skillgraft_bench::{BenchPlan, PeerSpec, Subject, Watch, bench, bench_table};
+use std::io::Write as _;
+use std::path::PathBuf;
 
+use skillgraft::StopFlag;
+use skillgraft_bench::{BenchPlan, PeerSpec, Subject, Watch, bench, bench_page, bench_table};
+
+use super::fidelity::{cannot_write, create};
 use super::{Common, command_line};
 use crate::ui::Ui;
 
@@ -30,6 +34,10 @@ pub(crate) struct Args {
     #[arg(long = "peer", value_name = "NAME=URL|PATH")]
     peers: Vec<PeerSpec>,
 
+    /// Write the report as a page of HTML into this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -37,10 +45,16 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
     let settings = args.common.settings(stop)?;
+    // A file that cannot be written should not cost minutes first.
+    let html = args.html.as_deref().map(create).transpose()?;
     let subject = Subject::open(&settings, &mut |event| ui.opening(event))?;
     let mut watch = Watch { stop, progress: &mut |text| ui.status(text) };
     let report = bench(&subject, &args.plan(), &command_line(), &mut watch)?;
     ui.finish_progress();
+    if let Some((mut file, path)) = html {
+        let page = bench_page(&report)?;
+        file.write_all(page.as_bytes()).map_err(|source| cannot_write(path, source))?;
+    }
     if args.json { ui.json(&report) } else { Ok(ui.data(&bench_table(&report))?) }
 }
 

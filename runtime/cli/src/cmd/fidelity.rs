@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use skillgraft::StopFlag;
 use skillgraft_bench::{
     Error, EvalSet, FidelityOptions, FidelityReport, FidelityRun, Setting, Subject, Watch, edits,
-    edits_table, fidelity, fidelity_table, parse_methods,
+    edits_table, fidelity, fidelity_page, fidelity_table, parse_methods,
 };
 
 use super::{ModelArgs, command_line};
@@ -63,7 +63,7 @@ pub(crate) struct Args {
 
     /// Measure edits instead: what answers are after a skill has changed in a
     /// context, and what is done about it.
-    #[arg(long, conflicts_with_all = ["modes", "cases_out"])]
+    #[arg(long, conflicts_with_all = ["modes", "cases_out", "html"])]
     edits: bool,
 
     /// The most cases to run, spread over the set.
@@ -73,6 +73,10 @@ pub(crate) struct Args {
     /// Write the report with every case into this file, as JSON.
     #[arg(long, value_name = "FILE")]
     cases_out: Option<PathBuf>,
+
+    /// Write the report as a page of HTML into this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 
     /// Print one JSON object.
     #[arg(long)]
@@ -118,6 +122,7 @@ pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
     settings.skills.given.clear();
     // A file that cannot be written should not cost minutes first.
     let cases_out = args.cases_out.as_deref().map(create).transpose()?;
+    let html = args.html.as_deref().map(create).transpose()?;
     let subject = Subject::open(&settings, &mut |event| ui.opening(event))?;
     let limit = args.limit.map(|limit| limit as usize);
     let command = command_line();
@@ -132,18 +137,25 @@ pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
         methods,
         limit,
         n_greedy: N_GREEDY,
-        list_cases: args.cases_out.is_some(),
+        list_cases: args.cases_out.is_some() || args.html.is_some(),
     };
     let run = FidelityRun { subject: &subject, set: &set, options: &options, command: &command };
-    let report = fidelity(&run, &mut watch)?;
+    let mut report = fidelity(&run, &mut watch)?;
     ui.finish_progress();
     if let Some((file, path)) = cases_out {
         write_cases(&report, file, path)?;
     }
+    if let Some((mut file, path)) = html {
+        let page = fidelity_page(&report)?;
+        file.write_all(page.as_bytes()).map_err(|source| cannot_write(path, source))?;
+    }
+    if args.cases_out.is_none() {
+        report.cases = None;
+    }
     if args.json { ui.json(&report) } else { Ok(ui.data(&fidelity_table(&report))?) }
 }
 
-fn create(path: &Path) -> Result<(File, &Path), Error> {
+pub(super) fn create(path: &Path) -> Result<(File, &Path), Error> {
     let file = File::create(path).map_err(|source| cannot_write(path, source))?;
     Ok((file, path))
 }
@@ -154,6 +166,6 @@ fn write_cases(report: &FidelityReport, mut file: File, path: &Path) -> anyhow::
     Ok(())
 }
 
-fn cannot_write(path: &Path, source: std::io::Error) -> Error {
+pub(super) fn cannot_write(path: &Path, source: std::io::Error) -> Error {
     Error::Io { action: "write", path: path.to_owned(), source }
 }
