@@ -454,4 +454,4 @@ pub struct CaseMethod {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -14,6 +14,8 @@ use crate::table::setting_words;
 const TEMPLATE: &str = include_str!("fidelity.html");
 /// Cases that are listed with their text.
 const N_WORST: usize = 12;
+/// Characters of a continuation that are shown.
+const N_SHOWN: usize = 160;
 /// Points of a curve: enough for its shape.
 const N_POINTS: usize = 80;
 /// The full prefill that others are compared with, a second time.
@@ -22,7 +24,11 @@ const EXACT: &str = "exact";
 /// A case with its divergence in each mode.
 #[derive(Serialize)]
 struct Worst<'a> {
-    case: &'a CaseRecord,
+    id: &'a str,
+    question: &'a str,
+    answer: &'a str,
+    /// The beginning of full prefill's own answer.
+    continuation: String,
     /// Mean KL of the mode that is farthest, along the answer.
     kl: f64,
     modes: Vec<(&'a str, f64, bool)>,
@@ -84,7 +90,9 @@ fn worst(cases: &[CaseRecord]) -> Vec<Worst<'_>> {
                 .map(|(mode, of)| (*mode, of.kl.iter().sum::<f64>() / of.kl.len() as f64, of.em))
                 .collect();
             let kl = modes.iter().map(|mode| mode.1).fold(0.0, f64::max);
-            Worst { case, kl, modes }
+            let CaseRecord { id, question, answer, .. } = case;
+            let continuation = case.continuation.chars().take(N_SHOWN).collect();
+            Worst { id, question, answer, continuation, kl, modes }
         })
         .collect();
     worst.sort_by(|a, b| b.kl.total_cmp(&a.kl));

@@ -39,8 +39,8 @@ fn assert_has(value: &Value, expected: &[&str]) {
     }
 }
 
-#[test]
-fn bench_has_the_keys_that_scripts_use() {
+/// A report of one turn in one mode.
+pub(crate) fn bench_sample() -> BenchReport {
     let timing = ModeTiming {
         ttft_ms: 3.0,
         ttft_min_ms: 2.0,
@@ -63,7 +63,7 @@ fn bench_has_the_keys_that_scripts_use() {
         ratio_memory: ratio,
         agreement: Agreement { top1: true, kl: 0.25 },
     };
-    let report = BenchReport {
+    BenchReport {
         run: run(),
         machine: machine(),
         peak_rss_bytes: None,
@@ -75,7 +75,12 @@ fn bench_has_the_keys_that_scripts_use() {
         decode_tok_s: [(0, 50.0)].into(),
         prefill: Vec::new(),
         decode: Vec::new(),
-    };
+    }
+}
+
+#[test]
+fn bench_has_the_keys_that_scripts_use() {
+    let report = bench_sample();
     let json = serde_json::to_value(&report).unwrap();
     assert_has(&json, &["machine", "workloads", "prefill_tok_s", "decode_tok_s", "graft", "run"]);
     let workload = &json["workloads"][0];
@@ -87,8 +92,8 @@ fn bench_has_the_keys_that_scripts_use() {
     assert_eq!(json["machine"]["cpu"], Value::Null, "what is not known is null");
 }
 
-#[test]
-fn fidelity_has_the_keys_that_scripts_use() {
+/// A report of one mode, without its cases.
+pub(crate) fn fidelity_sample() -> FidelityReport {
     let interval = Interval { low: 0.0, high: 1.0 };
     let positions = Positions {
         positions: 5,
@@ -114,7 +119,7 @@ fn fidelity_has_the_keys_that_scripts_use() {
         ttft_ms: 12.0,
         greedy: positions,
     };
-    let report = FidelityReport {
+    FidelityReport {
         run: run(),
         machine: machine(),
         evalset: "built-in".to_owned(),
@@ -128,7 +133,12 @@ fn fidelity_has_the_keys_that_scripts_use() {
         },
         modes: [("graft-lone", method)].into(),
         cases: None,
-    };
+    }
+}
+
+#[test]
+fn fidelity_has_the_keys_that_scripts_use() {
+    let report = fidelity_sample();
     let json = serde_json::to_value(&report).unwrap();
     assert_has(&json["noise_floor"], &["kl_mean", "top1"]);
     let expected = [
