@@ -82,7 +82,7 @@ impl<'a> Rig<'a> {
             id: case.id.clone(),
             question: case.question.clone(),
             answer: case.answer.clone(),
-            continuation: base.model().tokenizer().decode(&reference.greedy)?,
+            continuation: answer_text(base, &reference.greedy)?,
             block_tokens: tokens.target().block.len(),
             answer_tokens: tokens.answer.len(),
             modes,
@@ -202,6 +202,14 @@ impl Ready {
         let first = logits.expect("a question has tokens");
         Ready { session, first, ttft_ms, n_grafted: 0, n_recomputed: 0 }
     }
+}
+
+/// The text of an answer, up to the end of the turn.
+fn answer_text(session: &Session, tokens: &[TokenId]) -> Result<String, Error> {
+    let tokenizer = session.model().tokenizer();
+    let ends = |token: &TokenId| tokenizer.is_end_of_turn(*token);
+    let end = tokens.iter().position(ends).unwrap_or(tokens.len());
+    Ok(tokenizer.decode(&tokens[..end])?)
 }
 
 /// From the skill's role marker to the beginning of the answer.
