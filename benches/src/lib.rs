@@ -38,8 +38,8 @@ pub use page::{bench_page, fidelity_page};
 pub use peer::{PeerPlace, PeerSpec};
 pub use report::{
     Agreement, BenchReport, CaseMethod, CaseRecord, DecodeRate, EditMethodReport, EditsReport,
-    FidelityReport, GraftTiming, Machine, MethodReport, ModeTiming, NoiseFloor, PeerRate,
-    PeerReport, PeerTiming, Positions, PrefillRate, Ratio, Run, Workload,
+    FidelityReport, GraftTiming, Machine, MethodReport, ModeTiming, NoiseFloor, PairMethod,
+    PairsReport, PeerRate, PeerReport, PeerTiming, Positions, PrefillRate, Ratio, Run, Workload,
 };
 pub use speed::{BenchPlan, bench};
 pub use stats::{Interval, MedianInterval, bootstrap, median, median_interval, percentile};

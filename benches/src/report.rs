@@ -326,6 +326,48 @@ pub struct EditsReport {
     /// `unanswered`: nothing was generated between the skill and the edit;
     /// `answered`: the old value was given as an answer. In each, every method.
     pub situations: BTreeMap<&'static str, BTreeMap<&'static str, EditMethodReport>>,
+    /// Real edits, when they were asked for.
+    pub pairs: Option<PairsReport>,
+}
+
+/// Real edits: two versions of a skill's file each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct PairsReport {
+    /// Pairs.
+    pub pairs: usize,
+    /// Those whose body is equal, or of which one is no skill.
+    pub body_is_equal: usize,
+    /// Those that are edited in their place.
+    pub edited_in_place: usize,
+    /// Those with so many changes that the skill is brought in again.
+    pub brought_in_again: usize,
+    /// Edited in place, and too long to be compared here.
+    pub too_long: usize,
+    /// Tokens that an edit in place computes, against those of the text, mean.
+    pub recomputed_share: f64,
+    /// The old text left as it was, against a full prefill of the new one.
+    pub nothing: PairMethod,
+    /// The text edited in its place, against the same.
+    pub patch: PairMethod,
+}
+
+/// One way of treating real edits, along full prefill's own answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct PairMethod {
+    /// Positions compared.
+    pub positions: usize,
+    /// Mean KL, in nats.
+    pub kl_mean: f64,
+    /// Share of positions with the same most likely token.
+    pub top1: f64,
+}
+
+impl PairMethod {
+    /// Sums become means.
+    pub(crate) fn mean(self) -> Self {
+        let n = self.positions.max(1) as f64;
+        PairMethod { kl_mean: self.kl_mean / n, top1: self.top1 / n, ..self }
+    }
 }
 
 /// What is done about an edit, on all cases.

@@ -97,6 +97,27 @@ pub fn edits_table(report: &EditsReport) -> String {
             .expect(INTO_STRING);
         }
     }
+    if let Some(pairs) = &report.pairs {
+        writeln!(
+            out,
+            "\nReal edits: {} pairs; {} with an equal body, {} edited in place ({:.1} % of the tokens \
+             computed anew), {} brought in again\n\
+             along full prefill's answers ({} positions, {} pairs left out as too long):\n\
+             nothing  KL mean {:.4}  top-1 {:.4}\npatch    KL mean {:.4}  top-1 {:.4}",
+            pairs.pairs,
+            pairs.body_is_equal,
+            pairs.edited_in_place,
+            pairs.recomputed_share * 100.0,
+            pairs.brought_in_again,
+            pairs.patch.positions,
+            pairs.too_long,
+            pairs.nothing.kl_mean,
+            pairs.nothing.top1,
+            pairs.patch.kl_mean,
+            pairs.patch.top1,
+        )
+        .expect(INTO_STRING);
+    }
     out
 }
 

@@ -16,15 +16,6 @@ use crate::error::Error;
 use crate::prompt::Prompts;
 use crate::report::PatchReport;
 
-/// The most of a text that is computed anew in its place. What depends on a changed
-/// line elsewhere in the text goes on saying the old: the more has changed, the more
-/// of that there is.
-const PATCH_SHARE: f64 = 0.3;
-
-/// Tokens that are computed anew in their place whatever their share of a short
-/// text.
-const PATCH_TOKENS: f64 = 32.0;
-
 /// A skill's text in a context.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
@@ -82,7 +73,7 @@ impl Conversation {
         let mut edit =
             Edit { at, name: id.to_owned(), hunks, tokens: new.block, erratum: String::new() };
         let room = i64::from(self.session.ledger().room());
-        if edit.n_computed() as f64 > (PATCH_SHARE * edit.tokens.len() as f64).max(PATCH_TOKENS)
+        if !Prompts::edits_in_place(&edit.hunks, edit.tokens.len())
             || i64::from(edit.growth().0) > room
             || model.not_graftable().is_some()
         {

@@ -27,6 +27,15 @@ const NEUTRAL: &str =
 /// activation in disguise.
 const ERRATA_LINES_MAX: usize = 4;
 
+/// The most of a text that is computed anew in its place. What depends on a changed
+/// line elsewhere in the text goes on saying the old: the more has changed, the more
+/// of that there is.
+const PATCH_SHARE: f64 = 0.3;
+
+/// Tokens that are computed anew in their place whatever their share of a short
+/// text.
+const PATCH_TOKENS: f64 = 32.0;
+
 /// Lines that fit a request at least this well, against the best, are repaired: a
 /// request may be about several.
 const REPAIR_SCORE_SHARE: f32 = 0.3;
@@ -157,6 +166,13 @@ impl<'m> Prompts<'m> {
         let lines: Vec<Range<usize>> =
             ranked.into_iter().filter(|line| line.score >= least).map(|line| line.bytes).collect();
         tokens_to_repair(self.model.tokenizer(), block_text, block, &lines)
+    }
+
+    /// Whether a text that has become one of `n_tokens` is edited where it stands;
+    /// otherwise it is brought in again at the tail.
+    pub fn edits_in_place(hunks: &[Hunk], n_tokens: usize) -> bool {
+        let n_computed: usize = hunks.iter().map(|hunk| hunk.new.len()).sum();
+        n_computed as f64 <= (PATCH_SHARE * n_tokens as f64).max(PATCH_TOKENS)
     }
 
     /// The lines of a block's text that hunks touch, whole; `hunks` are of the

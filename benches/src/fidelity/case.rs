@@ -82,7 +82,7 @@ impl<'a> Rig<'a> {
             id: case.id.clone(),
             question: case.question.clone(),
             answer: case.answer.clone(),
-            continuation: answer_text(base, &reference.greedy)?,
+            continuation: answer_text(&base, &reference.greedy)?,
             block_tokens: tokens.target().block.len(),
             answer_tokens: tokens.answer.len(),
             modes,

@@ -7,6 +7,7 @@
 //! full prefill of the context with the new text in the skill's place.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use skillgraft::Prompts;
@@ -16,6 +17,7 @@ use skillgraft_kv::{AnchorKind, TokenId, VerifiedBlock};
 use super::case::force;
 use super::evalset::{EvalCase, EvalSet};
 use super::layout::{CaseTokens, Layout, Setting};
+use super::pairs::pairs;
 use super::spread;
 use crate::divergence::divergence;
 use crate::error::Error;
@@ -84,7 +86,8 @@ struct Edited {
 }
 
 /// Measures what edits do to answers, on the cases of a set that have one. A case
-/// is left out where the old value stands in the skill more than once.
+/// is left out where the old value stands in the skill more than once. Then the real
+/// edits of `folder`, pairs of `NAME.old.md` and `NAME.new.md`.
 ///
 /// # Errors
 /// When a case does not fit into the context, blocks of the model cannot be
@@ -93,6 +96,7 @@ pub fn edits(
     subject: &Subject,
     set: &EvalSet,
     limit: Option<usize>,
+    folder: Option<&Path>,
     command: &str,
     watch: &mut Watch<'_>,
 ) -> Result<EditsReport, Error> {
@@ -131,11 +135,13 @@ pub fn edits(
     for ((situation, method), outcomes) in &outcomes {
         situations.entry(*situation).or_default().insert(*method, summarise(outcomes));
     }
+    let pairs = folder.map(|folder| pairs(subject, set, folder, watch)).transpose()?;
     Ok(EditsReport {
         run: machine::describe_run(subject, command),
         machine: machine::describe(model),
         evalset: set.name.clone(),
         situations,
+        pairs,
     })
 }
 
@@ -198,7 +204,7 @@ fn carry_out(
         session.prefill(&said, "said", interrupt)?;
         n_computed = new_skill.block.len() + said.len();
     } else {
-        let block = block(&session, &old_skill.block, interrupt)?;
+        let block = behind(&session, &old_skill.block, interrupt)?;
         session.graft(block, "skill")?;
         session.prefill(&said, "said", interrupt)?;
     }
@@ -215,7 +221,7 @@ fn carry_out(
 }
 
 /// The old text, compiled behind what the context has: a first skill's usual block.
-fn block(
+pub(super) fn behind(
     session: &Session,
     tokens: &[TokenId],
     interrupt: Interrupt<'_>,

@@ -14,6 +14,7 @@ mod evalset;
 mod generate;
 mod layout;
 mod method;
+mod pairs;
 mod summary;
 
 use std::sync::Arc;

@@ -66,6 +66,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["modes", "cases_out", "html"])]
     edits: bool,
 
+    /// With `--edits`: real edits too, pairs of `NAME.old.md` and `NAME.new.md` in this
+    /// folder.
+    #[arg(long, value_name = "DIR", requires = "edits")]
+    pairs: Option<PathBuf>,
+
     /// The most cases to run, spread over the set.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
@@ -128,7 +133,7 @@ pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
     let command = command_line();
     let mut watch = Watch { stop, progress: &mut |text| ui.status(text) };
     if args.edits {
-        let report = edits(&subject, &set, limit, &command, &mut watch)?;
+        let report = edits(&subject, &set, limit, args.pairs.as_deref(), &command, &mut watch)?;
         ui.finish_progress();
         return if args.json { ui.json(&report) } else { Ok(ui.data(&edits_table(&report))?) };
     }

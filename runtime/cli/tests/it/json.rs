@@ -125,6 +125,49 @@ fn fidelity_as_json() {
 }
 
 #[test]
+fn fidelity_of_edits_of_own_skills_and_as_a_page() {
+    let world = World::new();
+    world.share_models(models());
+    let folder = world.path("pairs");
+    std::fs::create_dir_all(&folder).expect("it can be made");
+    let skill = |wait: &str| {
+        let line = |n| format!("Step {n} of the work is done with care.\n");
+        let lines: String = (1..9).map(line).collect();
+        format!("---\nname: tea\ndescription: Brew tea.\n---\n# Tea\n\n{lines}Wait {wait}.\n")
+    };
+    for (name, wait) in [("a.old.md", "60 seconds"), ("a.new.md", "90 seconds")] {
+        std::fs::write(folder.join(name), skill(wait)).expect("it can be written");
+    }
+    let pairs = folder.to_str().expect("UTF-8");
+    let report = checked(
+        &world.run(&["fidelity", "--edits", "--limit", "1", "--pairs", pairs, "--json"]),
+        "fidelity-edits.json",
+    );
+    let patch = &report["situations"]["unanswered"]["patch"];
+    assert!(patch["kl_mean"].as_f64().is_some_and(|kl| kl < 0.05), "{patch}");
+    assert_eq!(report["pairs"]["edited_in_place"], 1);
+    let kl = |method: &str| report["pairs"][method]["kl_mean"].as_f64().expect("a number");
+    assert!(kl("patch") < kl("nothing"), "{}", report["pairs"]);
+
+    let skills = world.path("own");
+    std::fs::create_dir_all(skills.join("tea")).expect("it can be made");
+    std::fs::write(skills.join("tea/SKILL.md"), skill("at least 60 seconds"))
+        .expect("it can be written");
+    let (skills, page) = (skills.to_str().expect("UTF-8"), world.path("page.html"));
+    let html = page.to_str().expect("UTF-8");
+    let args =
+        ["fidelity", "--skills", skills, "--modes", "repair", "--order", "before", "--html", html];
+    let report = checked(&world.run(&[&args[..], &["--json"]].concat()), "fidelity.json");
+    assert_eq!(
+        (&report["modes"]["repair"]["cases"], &report["setting"]["order"]),
+        (&1.into(), &"before".into())
+    );
+    assert!(report["cases"].is_null(), "cases were not asked for");
+    let page = std::fs::read_to_string(page).expect("the page was written");
+    assert!(page.contains("<svg") && page.contains("tea/line"), "{page}");
+}
+
+#[test]
 fn a_run_prints_the_answer_on_stdout_and_the_report_on_stderr() {
     let world = World::new();
     world.share_models(models());
