@@ -209,7 +209,7 @@ impl Conversation {
             return Ok((decoded, None));
         }
         let (decoded, verified) =
-            decode_verified(session, logits, &decode_options, &mut |event| {
+            decode_verified(session, &logits, &decode_options, &mut |event| {
                 events(match event {
                     AnswerEvent::Text(text) => TurnEvent::Text(text),
                     AnswerEvent::Corrected { keep_bytes } => TurnEvent::Corrected { keep_bytes },

@@ -62,14 +62,14 @@ fn cut(line: &str) -> Option<(&str, &str)> {
 fn code(line: &str) -> Option<(usize, &str)> {
     let end = line.rfind('`')?;
     let start = line[..end].rfind('`')? + 1;
-    let is_paired = line.matches('`').count() % 2 == 0;
+    let is_paired = line.matches('`').count().is_multiple_of(2);
     is_paired.then_some((start, &line[start..end]))
 }
 
 /// The last number with the word behind it, and where it begins.
 fn number(line: &str) -> Option<(usize, &str)> {
-    let starts = line.match_indices(' ').map(|(at, _)| at + 1);
-    let start = starts.filter(|&at| line[at..].starts_with(|c: char| c.is_ascii_digit())).last()?;
+    let mut starts = line.match_indices(' ').map(|(at, _)| at + 1);
+    let start = starts.rfind(|&at| line[at..].starts_with(|c: char| c.is_ascii_digit()))?;
     let mut words = line[start..].split(' ');
     let first = words.next()?;
     let number = first.trim_end_matches(|c: char| !c.is_alphanumeric() && c != '%');

@@ -238,7 +238,7 @@ impl<'a> Layout<'a> {
             if self.words(&body)?.len() >= n_tokens {
                 break;
             }
-            body.push_str(&format!("\n\n{}", other.body));
+            body.extend(["\n\n", &other.body]);
         }
         let lines: Vec<&str> = body.split_inclusive('\n').collect();
         let found = body.find(answer).map_or(0, |at| body[..at].matches('\n').count());

@@ -77,7 +77,7 @@ fn curves(report: &FidelityReport, cases: &[CaseRecord]) -> Vec<Series> {
         });
         Series { name: (*mode).to_owned(), points: points.collect(), has_marks: false }
     };
-    report.modes.keys().map(|mode| of(&mode)).filter(|series| !series.points.is_empty()).collect()
+    report.modes.keys().map(of).filter(|series| !series.points.is_empty()).collect()
 }
 
 fn worst(cases: &[CaseRecord]) -> Vec<Worst<'_>> {

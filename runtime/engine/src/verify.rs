@@ -63,7 +63,7 @@ pub struct Verified {
 /// When `logits` is empty.
 pub fn decode_verified<B: Backend>(
     session: &mut Session<B>,
-    logits: Vec<f32>,
+    logits: &[f32],
     options: &DecodeOptions,
     on_event: OnEvent<'_>,
 ) -> Result<(Decoded, Verified), EngineError> {
@@ -71,7 +71,7 @@ pub fn decode_verified<B: Backend>(
     let (start, exact_end) = (session.end(), session.exact_end());
     let mut draft = Answer::new(&model, *options);
     // The first token is not to wait for work beside it.
-    let first = draft.step(session, &logits, &mut texts(on_event))?;
+    let first = draft.step(session, logits, &mut texts(on_event))?;
     if exact_end == start {
         return Ok((go_on(session, draft, first, on_event)?, Verified::default()));
     }
@@ -161,9 +161,11 @@ impl<B: Backend> Unread<B> {
 
     fn prefill(self, is_unwanted: &AtomicBool) -> Result<Exact<B>, EngineError> {
         let Unread { base: mut session, rest } = self;
-        let interrupt = || match is_unwanted.load(Ordering::Relaxed) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        let interrupt = || {
+            if is_unwanted.load(Ordering::Relaxed) {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
         };
         let started = Instant::now();
         let mut logits = Vec::new();

@@ -121,18 +121,15 @@ pub(crate) fn shrink(
             () if total > limits.max_bytes => Some(Reason::Size),
             () => None,
         };
-        match reason {
-            Some(reason) => {
-                total -= candidate.bytes;
-                if remove(&candidate.path)? {
-                    let Candidate { path, bytes, .. } = candidate;
-                    collected.removed.push(Removed { path, bytes, reason });
-                }
-            }
-            None => {
-                collected.kept += 1;
-                collected.kept_bytes += candidate.bytes;
-            }
+        let Some(reason) = reason else {
+            collected.kept += 1;
+            collected.kept_bytes += candidate.bytes;
+            continue;
+        };
+        total -= candidate.bytes;
+        if remove(&candidate.path)? {
+            let Candidate { path, bytes, .. } = candidate;
+            collected.removed.push(Removed { path, bytes, reason });
         }
     }
     Ok(collected)

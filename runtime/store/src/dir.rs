@@ -60,6 +60,8 @@ const EVICTION_STEPS: u64 = 16;
 pub struct Entry {
     /// The file.
     pub path: PathBuf,
+    /// The key that its name says.
+    pub key: BlockKey,
     /// Its size in bytes.
     pub file_bytes: u64,
     /// When it was used last, as far as the file system knows.
@@ -140,10 +142,8 @@ impl DirStore {
     /// # Errors
     /// Why it cannot be used.
     pub fn check(&self, entry: &Entry) -> Result<(), Error> {
-        let stem = entry.path.file_stem().and_then(|stem| stem.to_str());
-        let key = stem.and_then(BlockKey::from_hex).expect("entries have the names of blocks");
         let file = File::open(&entry.path).map_err(Error::io("open", &entry.path))?;
-        MappedBlock::check(file, &entry.path, &key, Access::Copy).map(drop)
+        MappedBlock::check(file, &entry.path, &entry.key, Access::Copy).map(drop)
     }
 
     /// Removes all block files and forgets all open blocks; those in use stay
@@ -327,7 +327,7 @@ fn entry(path: PathBuf, key: &BlockKey) -> Entry {
                 }
             }
         });
-    Entry { path, file_bytes, used, header }
+    Entry { path, key: *key, file_bytes, used, header }
 }
 
 #[cfg(test)]

@@ -171,7 +171,7 @@ fn repair_computes_the_named_tokens_anew_and_nothing_where_all_is_exact() {
     assert_eq!(none, blind);
     // Prefilled in place, then found: exact either way.
     for _ in 0..2 {
-        let (exact, logits) = run(Mode::Repair, &[own], &[3..9]);
+        let (exact, logits) = run(Mode::Repair, &[own], &[3..9, 11..12]);
         assert_eq!((exact.is_exact, exact.repaired_tokens), (true, 0));
         assert_eq!(logits, full);
     }

@@ -33,7 +33,7 @@ fn grafted(model: &Arc<Model>, pieces: [&[TokenId]; 3]) -> (Session, Vec<f32>) {
 
 fn verified(
     session: &mut Session,
-    logits: Vec<f32>,
+    logits: &[f32],
     options: &DecodeOptions,
 ) -> (Decoded, Verified, String) {
     let mut text = String::new();
@@ -64,7 +64,7 @@ fn the_answer_is_the_one_behind_a_full_prefill() {
                 decode(&mut exact, logits, &options, &mut |_| ControlFlow::Continue(())).unwrap();
 
             let (mut session, logits) = grafted(&model, [&prefix, &body, &message]);
-            let (decoded, found, text) = verified(&mut session, logits, &options);
+            let (decoded, found, text) = verified(&mut session, &logits, &options);
             assert_eq!(
                 (&decoded.tokens, decoded.stop),
                 (&expected.tokens, expected.stop),
@@ -88,7 +88,7 @@ fn labels_stay_and_nothing_is_grafted_any_more() {
     let pieces = [&tiny::tokens(1, 31)[..], &tiny::tokens(2, 50), &tiny::tokens(3, 9)];
     let (mut session, logits) = grafted(&model, pieces);
     let options = DecodeOptions { max_tokens: 5, sampling: SamplingOptions::default() };
-    verified(&mut session, logits, &options);
+    verified(&mut session, &logits, &options);
     let segments: Vec<(&str, SegmentOrigin)> =
         session.ledger().segments().iter().map(|s| (s.label.as_str(), s.origin)).collect();
     let live = |label| (label, SegmentOrigin::Live);
@@ -100,7 +100,7 @@ fn an_exact_context_is_only_decoded() {
     let model = tiny::model(KvDtype::F16, 1);
     let options = DecodeOptions { max_tokens: 7, sampling: SamplingOptions::default() };
     let (mut session, logits) = prefilled(&model, &[&tiny::tokens(1, 31)]);
-    let (_, found, _) = verified(&mut session, logits, &options);
+    let (_, found, _) = verified(&mut session, &logits, &options);
     assert_eq!(found, Verified::default());
 }
 
@@ -112,7 +112,7 @@ fn an_answer_that_is_stopped_is_not_checked() {
     logits[2] = f32::NEG_INFINITY;
     let options = DecodeOptions { max_tokens: 7, sampling: SamplingOptions::default() };
     let (decoded, found) =
-        decode_verified(&mut session, logits, &options, &mut |_| ControlFlow::Break(()))
+        decode_verified(&mut session, &logits, &options, &mut |_| ControlFlow::Break(()))
             .expect("it decodes");
     assert_eq!(decoded.stop, StopReason::Interrupted);
     // The first token is handed out before anything runs beside it.
@@ -130,7 +130,7 @@ fn a_full_context_ends_both_alike() {
     let expected =
         decode(&mut exact, logits, &options, &mut |_| ControlFlow::Continue(())).unwrap();
     let (mut session, logits) = grafted(&model, pieces);
-    let (decoded, _, _) = verified(&mut session, logits, &options);
+    let (decoded, _, _) = verified(&mut session, &logits, &options);
     assert_eq!((decoded.tokens, decoded.stop), (expected.tokens, expected.stop));
     in_step(&session);
 }
