@@ -252,6 +252,22 @@ impl<'m> Prompts<'m> {
         Ok([prefix, &opening, header].concat())
     }
 
+    /// A turn about nothing, which stands for whatever was said before a skill.
+    ///
+    /// # Errors
+    /// When the chat template refuses it.
+    pub fn small_talk(&self) -> Result<Vec<TokenId>, EngineError> {
+        let message = |role, content: &str| Message { role, content: content.to_owned() };
+        let system = Self::system_message("");
+        let asked = message(Role::User, "Hello. I have a question.");
+        let answered = "Hello! What would you like to know?";
+        let mut tokens = self.open_message(std::slice::from_ref(&system))?;
+        tokens.extend(self.close_message(std::slice::from_ref(&system), &asked.content)?);
+        tokens.extend(self.words(answered)?);
+        tokens.extend(self.close_answer(&[system, asked])?);
+        Ok(tokens)
+    }
+
     /// Closes an open message with the user's words, and makes the model answer.
     ///
     /// # Errors

@@ -20,18 +20,22 @@ pub enum Method {
     GraftNeutral,
     /// A block that was compiled behind the real prefix and its header.
     GraftPrefix,
-    /// The same, and the lines computed anew that the question is about.
+    /// A block that was compiled behind the real prefix, a turn of small talk and its
+    /// header.
+    GraftTurn,
+    /// The block behind the real prefix, and the lines computed anew that the question is about.
     Repair,
 }
 
 impl Method {
     /// All of them.
-    pub const ALL: [Method; 6] = [
+    pub const ALL: [Method; 7] = [
         Method::Exact,
         Method::NoSkill,
         Method::GraftLone,
         Method::GraftNeutral,
         Method::GraftPrefix,
+        Method::GraftTurn,
         Method::Repair,
     ];
 
@@ -43,6 +47,7 @@ impl Method {
             Method::GraftLone => "graft-lone",
             Method::GraftNeutral => "graft-neutral",
             Method::GraftPrefix => "graft-prefix",
+            Method::GraftTurn => "graft-turn",
             Method::Repair => "repair",
         }
     }
@@ -61,6 +66,10 @@ impl Method {
             Method::GraftNeutral => {
                 let anchor = Prompts::new(model).neutral_anchor(&skill.header)?;
                 Some((AnchorKind::Neutral, anchor))
+            }
+            Method::GraftTurn => {
+                let turn = Prompts::new(model).small_talk()?;
+                Some((AnchorKind::Prefix, [prefix, &turn, opening, &skill.header].concat()))
             }
             Method::GraftPrefix | Method::Repair => {
                 Some((AnchorKind::Prefix, [prefix, opening, &skill.header].concat()))
@@ -100,7 +109,13 @@ mod tests {
 
     #[test]
     fn lists_of_methods() {
-        let grafts = [Method::Exact, Method::GraftLone, Method::GraftNeutral, Method::GraftPrefix];
+        let grafts = [
+            Method::Exact,
+            Method::GraftLone,
+            Method::GraftNeutral,
+            Method::GraftPrefix,
+            Method::GraftTurn,
+        ];
         assert_eq!(parse_methods("exact,graft").unwrap(), grafts);
         assert_eq!(parse_methods(" graft-prefix , graft,graft-lone").unwrap(), grafts);
         assert_eq!(parse_methods("no-skill").unwrap(), [Method::Exact, Method::NoSkill]);

@@ -269,8 +269,9 @@ fn entries_are_listed_by_header() {
 }
 
 fn set_age(path: &Path, days: u64) {
-    let file = std::fs::File::options().write(true).open(path).unwrap();
-    file.set_modified(SystemTime::now() - Duration::from_secs(days * 24 * 3600)).unwrap();
+    let file = std::fs::File::options().write(true).open(path).expect("it can be opened");
+    let time = SystemTime::now() - Duration::from_secs(days * 24 * 3600);
+    file.set_modified(time).expect("its time can be set");
 }
 
 fn path_of(dir: &Path, seed: u8) -> PathBuf {
