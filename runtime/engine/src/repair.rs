@@ -84,6 +84,7 @@ fn within_budget(ranges: &[Range<usize>], n_tokens: usize) -> Vec<Range<usize>> 
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
 mod tests {
     use super::*;
 
