@@ -4,4 +4,5 @@
 mod golden;
 mod main_job;
 mod model;
+mod modes;
 mod reload;
