@@ -192,14 +192,22 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes that the tokens of `span` were computed anew where they are.
+    /// Notes that the tokens of `span` were computed anew where they are. Where
+    /// something up to them was an approximation, what follows has read other KV than
+    /// is there now.
     ///
     /// # Errors
     /// [`LedgerError::NotThere`]; the ledger is unchanged then.
     pub fn recompute(&mut self, span: TokenSpan) -> Result<(), LedgerError> {
         self.check_there(span)?;
         let (first, end) = (self.cut(span.start), self.cut(span.end()));
-        for segment in &mut self.segments[first..end] {
+        let (before, after) = self.segments.split_at_mut(end);
+        if before.iter().any(|segment| segment.origin.is_approximate()) {
+            for segment in after {
+                segment.origin = segment.origin.moved(PositionDelta(0));
+            }
+        }
+        for segment in &mut before[first..] {
             segment.origin = SegmentOrigin::Recomputed;
         }
         Ok(())

@@ -50,6 +50,20 @@ fn everything_behind_a_graft_computed_anew_is_a_prefill_to_the_bit() {
 }
 
 #[test]
+fn what_has_read_a_graft_stays_an_approximation_when_the_graft_is_computed_anew() {
+    let model = tiny::model(KvDtype::F16, 1);
+    let pieces = [&tiny::tokens(1, 31)[..], &tiny::tokens(2, 50), &tiny::tokens(3, 17)];
+    let mut session = grafted(&model, pieces);
+    session.recompute(&[span(31, 50)], &uninterrupted).expect("it is there");
+    assert_eq!(session.exact_end(), Position(81));
+    session.recompute(&[span(81, 17)], &uninterrupted).expect("it is there");
+    assert_eq!(session.exact_end(), session.end());
+    // Computing what is exact anew changes nothing, and nothing behind it.
+    session.recompute(&[span(10, 5)], &uninterrupted).expect("it is there");
+    assert_eq!(session.exact_end(), session.end());
+}
+
+#[test]
 fn spans_in_one_pass_see_one_another() {
     let model = tiny::model(KvDtype::F16, 1);
     let pieces = [&tiny::tokens(1, 31)[..], &tiny::tokens(2, 120), &tiny::tokens(3, 17)];

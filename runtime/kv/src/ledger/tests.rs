@@ -38,21 +38,35 @@ fn is_there<T>(tokens: &[T], span: &std::ops::Range<u32>) -> bool {
     !span.is_empty() && span.end as usize <= tokens.len()
 }
 
+fn moved(origin: SegmentOrigin, by: i32) -> SegmentOrigin {
+    match origin {
+        SegmentOrigin::Grafted { block, anchor, delta } => {
+            SegmentOrigin::Grafted { block, anchor, delta: PositionDelta(delta.0 + by) }
+        }
+        SegmentOrigin::Stale { delta } => {
+            SegmentOrigin::Stale { delta: PositionDelta(delta.0 + by) }
+        }
+        _ => SegmentOrigin::Stale { delta: PositionDelta(by) },
+    }
+}
+
+fn recompute(tokens: &mut [(SegmentOrigin, String)], start: usize, end: usize) {
+    if tokens[..end].iter().any(|(origin, _)| origin.is_approximate()) {
+        for (origin, _) in &mut tokens[end..] {
+            *origin = moved(*origin, 0);
+        }
+    }
+    for (origin, _) in &mut tokens[start..end] {
+        *origin = SegmentOrigin::Recomputed;
+    }
+}
+
 fn replace(tokens: &mut Vec<(SegmentOrigin, String)>, at: usize, len: usize, n_tokens: usize) {
     if len == 0 && n_tokens == 0 {
         return;
     }
-    let by = PositionDelta(n_tokens as i32 - len as i32);
     for (origin, _) in &mut tokens[at + len..] {
-        *origin = match *origin {
-            SegmentOrigin::Grafted { block, anchor, delta } => {
-                SegmentOrigin::Grafted { block, anchor, delta: PositionDelta(delta.0 + by.0) }
-            }
-            SegmentOrigin::Stale { delta } => {
-                SegmentOrigin::Stale { delta: PositionDelta(delta.0 + by.0) }
-            }
-            _ => SegmentOrigin::Stale { delta: by },
-        };
+        *origin = moved(*origin, n_tokens as i32 - len as i32);
     }
     let label = tokens.get(at).or(tokens.last()).map_or(String::new(), |(_, label)| label.clone());
     tokens.splice(at..at + len, vec![(SegmentOrigin::Recomputed, label); n_tokens]);
@@ -85,9 +99,7 @@ proptest! {
                     let (done, span) = (ledger.recompute(span(start, len)), start..start + len);
                     prop_assert_eq!(done.is_ok(), is_there(&tokens, &span));
                     if done.is_ok() {
-                        for (origin, _) in &mut tokens[start as usize..span.end as usize] {
-                            *origin = SegmentOrigin::Recomputed;
-                        }
+                        recompute(&mut tokens, span.start as usize, span.end as usize);
                     }
                 }
                 Edit::Replace { start, len, n_tokens } => {
