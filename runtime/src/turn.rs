@@ -187,7 +187,9 @@ impl Conversation {
                 AnchorKind::Neutral | AnchorKind::None => Vec::new(),
             };
             let (name, tokens) = (item.name.clone(), item.text.block.clone());
-            self.runtime.background().push(Job { name, anchor, anchor_tokens, tokens, prefix });
+            let earlier = None;
+            let job = Job { name, anchor, anchor_tokens, tokens, prefix, earlier };
+            self.runtime.background().push(job);
         }
     }
 

@@ -11,8 +11,8 @@ use std::ops::ControlFlow;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use skillgraft_engine::{BlockSource, Session, compile_from};
-use skillgraft_kv::{AnchorKind, Kept, Lookup, TokenId};
+use skillgraft_engine::{BlockSource, Interrupt, Session, compile_edited, compile_from, hunks};
+use skillgraft_kv::{AnchorKind, BlockKey, Kept, Lookup, TokenId};
 use skillgraft_skills::{Catalog, CatalogChange, ChangeKind, SkillIdx};
 
 use crate::conversation::StopFlag;
@@ -37,6 +37,9 @@ pub struct Warmed {
     pub ms: f64,
     /// Whether it was there already.
     pub was_there: bool,
+    /// When there was one that would do, made from that of the text's last version,
+    /// in milliseconds; `None` when none was made.
+    pub edited_ms: Option<f64>,
     /// Why later processes will not find it; `None` when they will.
     pub not_kept: Option<String>,
 }
@@ -50,6 +53,9 @@ pub(crate) struct Job {
     pub(crate) tokens: Vec<TokenId>,
     /// The static prefix that the anchor begins with; empty for none.
     pub(crate) prefix: Vec<TokenId>,
+    /// The block of the text's last version, from which one can be made at once that
+    /// will do until this is compiled.
+    pub(crate) earlier: Option<BlockKey>,
 }
 
 impl Job {
@@ -201,6 +207,7 @@ impl Runtime {
             n_tokens: job.tokens.len(),
             ms: 0.0,
             was_there: true,
+            edited_ms: None,
             not_kept: None,
         };
         if let Lookup::Hit(..) = self.store().get(&source.key(self.model())) {
@@ -211,6 +218,9 @@ impl Runtime {
         if !job.prefix.is_empty() {
             self.establish_prefix(&mut base, &job.prefix, &wait)?;
         }
+        if self.edit_block(job, &base, &source, &wait)? {
+            warmed.edited_ms = Some(started.elapsed().as_secs_f64() * 1e3);
+        }
         let stored = self.store().put(compile_from(&base, &source, &wait)?);
         if let Kept::InMemory { reason } = stored.kept {
             warmed.not_kept = Some(reason);
@@ -218,6 +228,27 @@ impl Runtime {
         warmed.was_there = false;
         warmed.ms = started.elapsed().as_secs_f64() * 1e3;
         Ok(warmed)
+    }
+
+    /// Makes a block from that of the text's last version, for this process, until
+    /// the whole text is compiled. Whether there is one.
+    fn edit_block(
+        &self,
+        job: &Job,
+        base: &Session,
+        source: &BlockSource<'_>,
+        wait: Interrupt<'_>,
+    ) -> Result<bool, Error> {
+        let Some(key) = &job.earlier else { return Ok(false) };
+        let Lookup::Hit(earlier, _) = self.store().get(key) else { return Ok(false) };
+        let hunks = hunks(self.model().tokenizer(), &earlier.header().tokens, source.tokens)?;
+        if !Prompts::edits_in_place(&hunks, source.tokens.len()) {
+            return Ok(false);
+        }
+        let edited = compile_edited(base, source, &earlier, wait)?;
+        let is_made = edited.is_some();
+        edited.map(|block| self.store().keep(block));
+        Ok(is_made)
     }
 
     /// The blocks worth compiling after some changes: of skills that had one and
@@ -247,7 +278,11 @@ impl Runtime {
                 self.background().is_used(&change.id)
                     || job(before, &change.id).is_some_and(|old| is_stored(&old))
             })
-            .filter_map(|change| job(now, &change.id))
+            .filter_map(|change| {
+                let earlier = job(before, &change.id);
+                let earlier = earlier.map(|old| old.source(self.salt()).key(self.model()));
+                Some(Job { earlier, ..job(now, &change.id)? })
+            })
             .collect()
     }
 
@@ -261,6 +296,7 @@ impl Runtime {
             anchor_tokens: prompts.neutral_anchor(&text.header)?,
             tokens: text.block,
             prefix: Vec::new(),
+            earlier: None,
         })
     }
 }

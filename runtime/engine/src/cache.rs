@@ -9,11 +9,12 @@
 
 use std::sync::Arc;
 
+use skillgraft_kernels::RopeTable;
 use skillgraft_kv::{
     KvBuffer, KvGeometry, LayerIdx, Position, PositionDelta, TokenSpan, VerifiedBlock,
 };
 
-use crate::backend::{Backend, PageRead};
+use crate::backend::{Backend, SegmentCopy};
 
 /// Tokens of a page, and so the most that one forward pass appends: long enough
 /// for full matrix tiles, short enough for activations to stay in L2.
@@ -262,6 +263,34 @@ impl<B: Backend> SegmentedCache<B> {
     /// tensor `[n_kv_heads, span.len, head_dim]` a layer; `None` when part of
     /// the span was grafted, or has been moved.
     pub fn extract(&self, backend: &B, span: TokenSpan) -> Option<[Vec<KvBuffer>; 2]> {
+        let is_live = |segment: &CacheSegment<B>| {
+            matches!(segment.storage, Storage::Page(_)) && segment.delta.0 == 0
+        };
+        self.copy(backend, span, &is_live, &|_| None)
+    }
+
+    /// The same of any span, each K rotated to where it stands by the rotation of its
+    /// layer, which rounds once more where it has been moved.
+    ///
+    /// # Panics
+    /// When the span is not in the context.
+    pub fn relocated<'r>(
+        &self,
+        backend: &B,
+        span: TokenSpan,
+        rope_of: &dyn Fn(LayerIdx) -> &'r RopeTable,
+    ) -> [Vec<KvBuffer>; 2] {
+        let copied = self.copy(backend, span, &|_| true, &|layer| Some(rope_of(layer)));
+        copied.expect("the span is in the context")
+    }
+
+    fn copy<'r>(
+        &self,
+        backend: &B,
+        span: TokenSpan,
+        accept: &dyn Fn(&CacheSegment<B>) -> bool,
+        rope_of: &dyn Fn(LayerIdx) -> Option<&'r RopeTable>,
+    ) -> Option<[Vec<KvBuffer>; 2]> {
         let capacity = span.len as usize;
         let zeroed = || KvBuffer::zeroed(self.geometry.dtype, self.geometry.tensor_len(capacity));
         let [mut ks, mut vs] = [(); 2].map(|()| vec![zeroed(); self.geometry.n_layers]);
@@ -270,23 +299,15 @@ impl<B: Backend> SegmentedCache<B> {
             let from = span.start.index().max(start);
             let to = span.end().index().min(start + segment.n_tokens);
             if from < to {
-                let Storage::Page(page) = &segment.storage else { return None };
-                if segment.delta.0 != 0 {
+                if !accept(segment) {
                     return None;
                 }
-                for (layer, (k, v)) in (0..).zip(ks.iter_mut().zip(&mut vs)) {
-                    let layer = LayerIdx(layer);
-                    let n_tokens = to - from;
-                    let read = PageRead {
-                        layer,
-                        from: segment.from + from - start,
-                        n_tokens,
-                        at,
-                        capacity,
-                    };
-                    backend.read_page(&page.data, &read, k, v);
+                let (from, n_tokens) = (from - start, to - from);
+                for (layer, (k, v)) in (0..).map(LayerIdx).zip(ks.iter_mut().zip(&mut vs)) {
+                    let copy = SegmentCopy { layer, from, n_tokens, at, capacity };
+                    backend.copy_segment(segment, &copy, rope_of(layer), k, v);
                 }
-                at += to - from;
+                at += n_tokens;
             }
             start += segment.n_tokens;
         }

@@ -3,8 +3,8 @@
 //!
 //! **Invariant:** synchronous; no network, no skills, no tools, no files but the
 //! model's. Blocks come and go through the [`BlockStore`](skillgraft_kv::BlockStore)
-//! port. Approximate KV never enters a block: blocks are made of live tokens
-//! only.
+//! port. Approximate KV never enters a block, but for the one that
+//! [`compile_edited`] makes: blocks are made of live tokens.
 //!
 //! Start reading at [`activate()`]; the forward pass is [`Decoder::forward`].
 #![forbid(unsafe_code)]
@@ -26,11 +26,11 @@ mod verify;
 
 pub use activate::{Activated, Activation, BlockOrigin, Mode, activate};
 pub use backend::{
-    AttentionSpec, Backend, BackendOptions, CpuBackend, CpuPage, HeadSpan, PageRead, Run, Sequence,
-    Turns,
+    AttentionSpec, Backend, BackendOptions, CpuBackend, CpuPage, HeadSpan, Run, SegmentCopy,
+    Sequence, Turns,
 };
 pub use cache::{CacheSegment, LivePage, PAGE_TOKENS, SegmentedCache, Storage};
-pub use compile::{BlockSource, compile, compile_from, take_block};
+pub use compile::{BlockSource, compile, compile_edited, compile_from, take_block};
 pub use decode::{DecodeOptions, Decoded, StopReason, decode};
 pub use error::EngineError;
 pub use load::{Requantized, WeightFormat, requantize};

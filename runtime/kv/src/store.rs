@@ -93,6 +93,10 @@ pub trait BlockStore: Send + Sync {
     /// not be written.
     fn put(&self, block: CompiledBlock) -> Stored;
 
+    /// Keeps a block under its header's key for this process only: one that will do
+    /// until a better one is [`put`](Self::put).
+    fn keep(&self, block: CompiledBlock) -> VerifiedBlock;
+
     /// Counts since the store was opened.
     fn stats(&self) -> StoreStats;
 }

@@ -304,6 +304,12 @@ impl BlockStore for DirStore {
         Stored { block, kept }
     }
 
+    /// # Panics
+    /// As [`put`](Self::put).
+    fn keep(&self, block: CompiledBlock) -> VerifiedBlock {
+        self.memory.keep(block)
+    }
+
     fn stats(&self) -> StoreStats {
         self.memory.stats()
     }

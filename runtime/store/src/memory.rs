@@ -83,11 +83,18 @@ impl BlockStore for MemoryStore {
     /// # Panics
     /// When the block is empty or not as its header describes it.
     fn put(&self, block: CompiledBlock) -> Stored {
+        let block = self.keep(block);
+        let reason = "this store keeps blocks in memory only".to_owned();
+        Stored { block, kept: Kept::InMemory { reason } }
+    }
+
+    /// # Panics
+    /// As [`put`](Self::put).
+    fn keep(&self, block: CompiledBlock) -> VerifiedBlock {
         assert_whole(&block);
         let block = VerifiedBlock::from_compiled(block);
         self.replace(&block);
-        let reason = "this store keeps blocks in memory only".to_owned();
-        Stored { block, kept: Kept::InMemory { reason } }
+        block
     }
 
     fn stats(&self) -> StoreStats {

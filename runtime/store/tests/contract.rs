@@ -66,6 +66,15 @@ fn takes_the_later_of_two(store: &dyn BlockStore) {
     assert_eq!(bits(&**held.get()), bits(&first), "a block in use does not change");
 }
 
+fn keeps_what_will_do_until_a_better_one_comes(store: &dyn BlockStore) {
+    let (first, mut second) = (block(21, KvDtype::F16, 3), block(22, KvDtype::F16, 3));
+    second.header.key = first.header.key;
+    assert_eq!(bits(&**store.keep(first.clone()).get()), bits(&first));
+    assert_eq!(bits(&**hit(store.get(&first.header.key)).0.get()), bits(&first));
+    store.put(second.clone());
+    assert_eq!(bits(&**hit(store.get(&first.header.key)).0.get()), bits(&second));
+}
+
 fn takes_one_key_from_many_threads(store: &dyn BlockStore) {
     let compiled = block(8, KvDtype::F32, 9);
     let (key, expected) = (compiled.header.key, bits(&compiled));
@@ -112,10 +121,11 @@ fn refuses_blocks_that_are_not_whole(store: &dyn BlockStore) {
     }
 }
 
-const CONTRACT: [fn(&dyn BlockStore); 5] = [
+const CONTRACT: [fn(&dyn BlockStore); 6] = [
     gives_back_the_same_bits,
     counts_what_it_does,
     takes_the_later_of_two,
+    keeps_what_will_do_until_a_better_one_comes,
     takes_one_key_from_many_threads,
     refuses_blocks_that_are_not_whole,
 ];
@@ -181,6 +191,14 @@ fn assert_only_blocks_in(dir: &Path) {
 fn memory_store_says_that_it_does_not_last() {
     let stored = MemoryStore::new().put(block(1, KvDtype::F16, 2));
     assert!(matches!(stored.kept, Kept::InMemory { reason } if reason.contains("memory only")));
+}
+
+#[test]
+fn what_is_kept_for_this_process_is_not_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let compiled = block(23, KvDtype::F16, 3);
+    DirStore::open(dir.path()).keep(compiled.clone());
+    assert_eq!(miss(DirStore::open(dir.path()).get(&compiled.header.key)), MissReason::Absent);
 }
 
 #[test]

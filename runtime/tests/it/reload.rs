@@ -103,6 +103,8 @@ fn an_edited_skill_is_edited_in_place_and_told_at_the_tail() {
     assert_eq!(changes[0].kind, ChangeKind::Changed { front_matter_only: false });
     let warmed = setting.warmed();
     assert_eq!((warmed.name.as_str(), warmed.was_there), ("tea", false));
+    // One that will do was made from the earlier one, before the whole was compiled.
+    assert!(warmed.edited_ms.is_some_and(|after| after < warmed.ms), "{warmed:?}");
 
     // The request is not about tea: the text that has changed is edited all the
     // same, since the old one would be believed.

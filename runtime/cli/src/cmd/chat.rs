@@ -89,8 +89,11 @@ fn say_events(events: &Receiver<SkillEvent>, ui: &Ui) {
             SkillEvent::Warmed(warmed) => {
                 let (tokens, took) = (warmed.n_tokens, ms(warmed.ms));
                 let anchor = warmed.anchor.name();
+                let edited = warmed.edited_ms.map_or_else(String::new, |after| {
+                    format!("; one that will do was made after {}", ms(after))
+                });
                 let text = format!(
-                    "{}: compiled in {took} behind the {anchor} anchor, {tokens} tokens",
+                    "{}: compiled in {took} behind the {anchor} anchor, {tokens} tokens{edited}",
                     warmed.name
                 );
                 ui.field("block", &text);

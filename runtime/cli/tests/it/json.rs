@@ -164,7 +164,7 @@ fn fidelity_of_edits_of_own_skills_and_as_a_page() {
     );
     assert!(report["cases"].is_null(), "cases were not asked for");
     let page = std::fs::read_to_string(page).expect("the page was written");
-    assert!(page.contains("<svg") && page.contains("tea/line"), "{page}");
+    assert!(page.contains("<svg") && page.contains("line 11</h3>"), "{page}");
 }
 
 #[test]

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use skillgraft_kernels::{
     AlignedBuffer, AttentionSegment, AttentionShape, Coding, Cpu, Gate, HeadRows, Isa, KvShape,
-    KvSource, KvTarget, PackedLinear, Threads, WeightBlock,
+    KvSource, KvTarget, PackedLinear, RopeTable, Threads, WeightBlock,
 };
-use skillgraft_kv::{KvBuffer, KvGeometry, KvView, TokenId};
+use skillgraft_kv::{KvBuffer, KvGeometry, KvView, LayerIdx, TokenId};
 
-use super::{AttentionSpec, Backend, BackendOptions, HeadSpan, PageRead, Run, Sequence};
+use super::{AttentionSpec, Backend, BackendOptions, HeadSpan, Run, SegmentCopy, Sequence};
 use crate::cache::{CacheSegment, SegmentedCache, Storage};
 
 /// Runs the decoder on the CPU.
@@ -192,16 +192,33 @@ impl Backend for CpuBackend {
         logits
     }
 
-    fn read_page(&self, page: &CpuPage, read: &PageRead, k: &mut KvBuffer, v: &mut KvBuffer) {
-        let layer = read.layer.index();
-        let KvGeometry { n_kv_heads, head_dim, .. } = page.geometry;
-        let shape = KvShape { n_kv_heads, n_tokens: read.n_tokens, head_dim };
-        for (tensor, buffer) in [(&page.k[layer], k), (&page.v[layer], v)] {
-            let view = tensor.view().slice(read.from * head_dim, tensor.len());
-            let source = KvSource { view, head_stride: page.head_stride() };
-            let head_stride = read.capacity * head_dim;
-            self.cpu.copy_kv(source, shape, KvTarget { buffer, head_stride, at_token: read.at });
+    fn copy_segment(
+        &self,
+        segment: &CacheSegment<Self>,
+        copy: &SegmentCopy,
+        rope: Option<&RopeTable>,
+        k: &mut KvBuffer,
+        v: &mut KvBuffer,
+    ) {
+        let geometry = match &segment.storage {
+            Storage::Page(page) => page.data.geometry,
+            Storage::Block(block) => block.header().geometry,
+        };
+        let KvGeometry { n_kv_heads, head_dim, .. } = geometry;
+        let shape = KvShape { n_kv_heads, n_tokens: copy.n_tokens, head_dim };
+        let (k_view, v_view, head_stride) = kv_of(copy.layer, head_dim, segment);
+        let first = copy.from * head_dim;
+        let [k_source, v_source] = [k_view, v_view]
+            .map(|view| KvSource { view: view.slice(first, view.len()), head_stride });
+        let target =
+            |buffer| KvTarget { buffer, head_stride: copy.capacity * head_dim, at_token: copy.at };
+        match rope {
+            Some(rope) => {
+                self.cpu.relocate(rope, segment.delta, k_source, shape, target(k));
+            }
+            None => self.cpu.copy_kv(k_source, shape, target(k)),
         }
+        self.cpu.copy_kv(v_source, shape, target(v));
     }
 }
 
@@ -252,7 +269,7 @@ impl CpuBackend {
         let segments: Vec<AttentionSegment<'_>> = cache
             .segments_before(run.span.end())
             .map(|(segment, n_tokens)| {
-                let (k, v, head_stride) = kv_of(attention, segment);
+                let (k, v, head_stride) = kv_of(attention.layer, head_dim, segment);
                 let frame = frames.index_of(segment.delta);
                 let frame = frame.expect("every distance in the cache has a frame");
                 AttentionSegment { k, v, n_tokens, head_stride, frame }
@@ -266,21 +283,21 @@ impl CpuBackend {
 /// K and V of a segment's layer, from its first token on, and the elements
 /// between their heads.
 fn kv_of<'a>(
-    attention: &AttentionSpec,
+    layer: LayerIdx,
+    head_dim: usize,
     segment: &'a CacheSegment<CpuBackend>,
 ) -> (KvView<'a>, KvView<'a>, usize) {
-    let layer = attention.layer;
     let (k, v, head_stride) = match &segment.storage {
         Storage::Page(page) => {
             let (k, v) = (&page.data.k[layer.index()], &page.data.v[layer.index()]);
             (k.view(), v.view(), page.data.head_stride())
         }
         Storage::Block(block) => {
-            let head_stride = block.header().n_tokens() * attention.head_dim;
+            let head_stride = block.header().n_tokens() * head_dim;
             (block.get().k(layer), block.get().v(layer), head_stride)
         }
     };
-    let first = segment.from * attention.head_dim;
+    let first = segment.from * head_dim;
     let from = |view: KvView<'a>| view.slice(first, view.len());
     (from(k), from(v), head_stride)
 }

@@ -9,12 +9,12 @@ mod cpu;
 
 use std::fmt;
 
-use skillgraft_kernels::{Angles, Coding, Gate, QueryFrames, WeightBlock};
+use skillgraft_kernels::{Angles, Coding, Gate, QueryFrames, RopeTable, WeightBlock};
 use skillgraft_kv::{KvBuffer, KvGeometry, LayerIdx, TokenId, TokenSpan};
 
 pub use cpu::{CpuBackend, CpuPage};
 
-use crate::cache::SegmentedCache;
+use crate::cache::{CacheSegment, SegmentedCache};
 
 /// A device that runs the decoder.
 pub trait Backend: Send + Sync + Sized + fmt::Debug + 'static {
@@ -109,10 +109,18 @@ pub trait Backend: Send + Sync + Sized + fmt::Debug + 'static {
     /// Logits of the named rows, `[rows.len(), vocab_size]`.
     fn logits(&self, x: &Self::Hidden, rows: &[usize], head: &Self::Linear) -> Vec<f32>;
 
-    /// Copies K and V of tokens `from..from + n_tokens` of a page's layer behind
-    /// the tokens already in `k` and `v`, which are `[n_kv_heads, capacity,
-    /// head_dim]` with `at` tokens filled.
-    fn read_page(&self, page: &Self::Page, read: &PageRead, k: &mut KvBuffer, v: &mut KvBuffer);
+    /// Copies K and V of some tokens of a segment's layer behind the tokens already in
+    /// `k` and `v`, which are `[n_kv_heads, capacity, head_dim]` with `at` tokens
+    /// filled. K is rotated on by `rope` to where the segment is placed; without one
+    /// it is copied as it is.
+    fn copy_segment(
+        &self,
+        segment: &CacheSegment<Self>,
+        copy: &SegmentCopy,
+        rope: Option<&RopeTable>,
+        k: &mut KvBuffer,
+        v: &mut KvBuffer,
+    );
 }
 
 /// What attention needs to know about the model and the layer.
@@ -174,12 +182,12 @@ pub struct Turns {
     pub frames: QueryFrames,
 }
 
-/// A copy out of a page.
+/// A copy out of a segment.
 #[derive(Debug, Clone, Copy)]
-pub struct PageRead {
+pub struct SegmentCopy {
     /// Which layer.
     pub layer: LayerIdx,
-    /// First token of the page to copy.
+    /// First token of the segment to copy.
     pub from: usize,
     /// Number of tokens.
     pub n_tokens: usize,

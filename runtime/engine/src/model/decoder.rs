@@ -62,6 +62,11 @@ impl<B: Backend> Decoder<B> {
         &self.spec
     }
 
+    /// The rotation of a layer.
+    pub(crate) fn rope(&self, layer: LayerIdx) -> &RopeTable {
+        &self.ropes[self.spec.layers[layer.index()].rope]
+    }
+
     /// Bytes of packed weights that one token's products read.
     pub fn weight_bytes(&self, backend: &B) -> usize {
         let layer = |layer: &LayerWeights<B>| {

@@ -27,9 +27,13 @@ impl BlockStore for Shelf {
     }
 
     fn put(&self, block: CompiledBlock) -> Stored {
+        Stored { block: self.keep(block), kept: Kept::OnDisk }
+    }
+
+    fn keep(&self, block: CompiledBlock) -> VerifiedBlock {
         let (key, block) = (block.header.key, VerifiedBlock::from_compiled(block));
         self.0.lock().expect("no test panics here").insert(key, block.clone());
-        Stored { block, kept: Kept::OnDisk }
+        block
     }
 
     fn stats(&self) -> StoreStats {

@@ -14,7 +14,7 @@ use skillgraft_kv::{KvDtype, TokenId};
 pub(crate) const N_LAYERS: usize = 3;
 const N_HEADS: usize = 6;
 const N_KV_HEADS: usize = 2;
-const HEAD_DIM: usize = 16;
+pub(crate) const HEAD_DIM: usize = 16;
 const HIDDEN: usize = N_HEADS * HEAD_DIM;
 const FFN: usize = 77;
 pub(crate) const CONTEXT: u32 = 1100;
