@@ -79,8 +79,14 @@ impl BenchPlan {
     /// of a turn. Asked first, so that nothing fails after minutes.
     fn check(&self, texts: &Texts, limit: usize) -> Result<(), Error> {
         let around = texts.prefix.len() + texts.live_tokens();
-        let turns = self.block_lengths.iter().chain(&self.turn_lengths);
-        let turns = turns.map(|&n| (format!("a turn with a skill of {n} tokens"), around + n));
+        let blocks = self.block_lengths.iter().map(|&n| (n, 0));
+        // Beside peers the skill is measured behind another text too.
+        let has_peers = !self.peers.is_empty();
+        let between = |n| if has_peers { peers::State::n_between(n) } else { 0 };
+        let turns = self.turn_lengths.iter().map(|&n| (n, between(n)));
+        let turns = blocks.chain(turns).map(|(n, between)| {
+            (format!("a turn with a skill of {n} tokens"), around + between + n)
+        });
         let prefills =
             self.prefill_lengths.iter().map(|&n| (format!("a prefill of {n} tokens"), n));
         let decodes = self.decode_contexts.iter();

@@ -63,6 +63,11 @@ impl State {
         }
     }
 
+    /// Tokens that a turn with a skill of `n_tokens` has in front of it in some state.
+    pub(super) fn n_between(n_tokens: usize) -> usize {
+        if Self::of_length(n_tokens).contains(&State::MovedBehind) { N_MOVED_BY } else { 0 }
+    }
+
     pub(super) const fn name(self) -> &'static str {
         match self {
             State::Cold => "cold",
