@@ -92,6 +92,13 @@ pub enum Error {
         n_skills: usize,
     },
 
+    /// A folder without pairs of versions.
+    #[error("no pair of `NAME.old.md` and `NAME.new.md` in {}", folder.display())]
+    NoPairs {
+        /// The folder.
+        folder: PathBuf,
+    },
+
     /// A page that cannot be drawn.
     #[error("cannot draw the page: {reason}")]
     Page {
@@ -128,7 +135,8 @@ impl Error {
             Error::Runtime(error) => error.hint(),
             Error::EvalSet { .. } | Error::NoCases { .. } => Some(
                 "an evaluation set is a folder with `skills.jsonl`, `cases.jsonl` and `env.json`; \
-                 leave the option out to use the built-in one"
+                 a case is a line with `id`, `skills`, `question`, `answer_stub` and `answer`; \
+                 without the option the built-in set is used"
                     .to_owned(),
             ),
             Error::NoFacts { .. } => Some(
@@ -153,6 +161,7 @@ impl Error {
             Error::Io { .. }
             | Error::UnknownMethod { .. }
             | Error::NotGrafted { .. }
+            | Error::NoPairs { .. }
             | Error::Page { .. } => None,
         }
     }
@@ -166,6 +175,7 @@ impl Error {
             | Error::NoCases { .. }
             | Error::NoEdits { .. }
             | Error::NoFacts { .. }
+            | Error::NoPairs { .. }
             | Error::UnknownMethod { .. }
             | Error::TooLong { .. }
             | Error::TooShort { .. }

@@ -17,7 +17,7 @@ use skillgraft_kv::{AnchorKind, TokenId, VerifiedBlock};
 use super::case::force;
 use super::evalset::{EvalCase, EvalSet};
 use super::layout::{CaseTokens, Layout, Setting};
-use super::pairs::pairs;
+use super::pairs::{pair_files, pairs};
 use super::spread;
 use crate::divergence::divergence;
 use crate::error::Error;
@@ -104,6 +104,8 @@ pub fn edits(
     if let Some(reason) = model.not_graftable() {
         return Err(Error::NotGrafted { reason: reason.to_owned() });
     }
+    // What cannot be read should not cost minutes first.
+    let files = folder.map(pair_files).transpose()?;
     let layout = Layout::new(model.tokenizer(), set);
     let cases: Vec<(&EvalCase, EditedCase)> =
         set.cases.iter().filter_map(|case| Some((case, edited(set, case)?))).collect();
@@ -135,7 +137,7 @@ pub fn edits(
     for ((situation, method), outcomes) in &outcomes {
         situations.entry(*situation).or_default().insert(*method, summarise(outcomes));
     }
-    let pairs = folder.map(|folder| pairs(subject, set, folder, watch)).transpose()?;
+    let pairs = files.map(|files| pairs(subject, set, &files, watch)).transpose()?;
     Ok(EditsReport {
         run: machine::describe_run(subject, command),
         machine: machine::describe(model),

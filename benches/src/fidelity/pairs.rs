@@ -41,22 +41,20 @@ struct Pair {
     question: Vec<TokenId>,
 }
 
-/// Measures the pairs of a folder.
+/// Measures pairs, given by their old files.
 ///
 /// # Errors
-/// [`Error::Io`] when the folder or a file cannot be read, [`Error::NoEdits`] when
-/// there is no pair; when the watch ends it.
+/// [`Error::Io`] when a file cannot be read; when the watch ends it.
 pub(super) fn pairs(
     subject: &Subject,
     set: &EvalSet,
-    folder: &Path,
+    files: &[PathBuf],
     watch: &mut Watch<'_>,
 ) -> Result<PairsReport, Error> {
     let layout = Layout::new(subject.model.tokenizer(), set);
     let mut base = Session::new(Arc::clone(&subject.model));
     base.prefill(&layout.prefix()?, "prefix", &watch.interrupt())?;
     base.prefill(&layout.markup("<|im_start|>user\n")?, "opening", &watch.interrupt())?;
-    let files = files(folder)?;
     let mut report = PairsReport { pairs: files.len(), ..PairsReport::default() };
     let mut shares = Vec::new();
     let (mut nothing, mut patch) = (PairMethod::default(), PairMethod::default());
@@ -80,17 +78,17 @@ pub(super) fn pairs(
         }
         compare(&base, &pair, [&mut nothing, &mut patch], &watch.interrupt())?;
     }
-    if files.is_empty() {
-        return Err(Error::NoEdits { set: folder.display().to_string() });
-    }
     report.recomputed_share = shares.iter().sum::<f64>() / shares.len().max(1) as f64;
     report.nothing = nothing.mean();
     report.patch = patch.mean();
     Ok(report)
 }
 
-/// The old files that have a new one beside them, sorted.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+/// The old files of a folder that have a new one beside them, sorted; never none.
+///
+/// # Errors
+/// [`Error::Io`] when the folder cannot be read, [`Error::NoPairs`].
+pub(super) fn pair_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let failed = |source| Error::Io { action: "read", path: folder.to_owned(), source };
     let mut files = Vec::new();
     for file in std::fs::read_dir(folder).map_err(failed)? {
@@ -98,6 +96,9 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
         if path.to_string_lossy().ends_with(OLD) && new_of(&path).exists() {
             files.push(path);
         }
+    }
+    if files.is_empty() {
+        return Err(Error::NoPairs { folder: folder.to_owned() });
     }
     files.sort();
     Ok(files)
