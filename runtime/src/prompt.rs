@@ -197,21 +197,18 @@ impl<'m> Prompts<'m> {
     }
 
     /// What a model is told at the tail of a skill that has changed where it stands:
-    /// the new lines, whole, each with the demand to go by it. On the evaluation set
-    /// "X is replaced by Y" does far worse than the line.
+    /// the new lines, whole. On the evaluation set "X is replaced by Y" does far worse
+    /// than the line, and a sentence more, such as "this replaces the earlier value",
+    /// no better.
     pub fn erratum(skill: &str, lines: &[&str]) -> String {
         if lines.is_empty() || lines.len() > ERRATA_LINES_MAX {
             return format!(
-                "[SKILL UPDATE] {skill}: it has changed. The skill above is current; \
-                 apply it as it is now.\n"
+                "[SKILL UPDATE] {skill}: it has changed. The skill above is current; apply it as \
+                 it is now.\n"
             );
         }
         let tell = |line: &&str| {
-            let line = line.trim().trim_end_matches('.');
-            format!(
-                "[SKILL UPDATE] {skill}: {line}. This replaces the earlier value; apply the \
-                 current value.\n"
-            )
+            format!("[SKILL UPDATE] {skill}: {}.\n", line.trim().trim_end_matches('.'))
         };
         lines.iter().map(tell).collect()
     }
