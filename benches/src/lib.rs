@@ -39,7 +39,8 @@ pub use peer::{PeerPlace, PeerSpec};
 pub use report::{
     Agreement, BenchReport, CaseMethod, CaseRecord, DecodeRate, EditMethodReport, EditsReport,
     FidelityReport, GraftTiming, Machine, MethodReport, ModeTiming, NoiseFloor, PairMethod,
-    PairsReport, PeerRate, PeerReport, PeerTiming, Positions, PrefillRate, Ratio, Run, Workload,
+    PairsReport, PeerRate, PeerReport, PeerTiming, Positions, PrefillRate, Ratio, Run,
+    SessionReport, SessionTiming, SessionTurn, Workload,
 };
 pub use speed::{BenchPlan, bench};
 pub use stats::{Interval, MedianInterval, bootstrap, median, median_interval, percentile};

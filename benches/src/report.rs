@@ -71,6 +71,9 @@ pub struct BenchReport {
     pub graft: Vec<GraftTiming>,
     /// Turns with a skill, in several modes.
     pub workloads: Vec<Workload>,
+    /// A conversation of ten turns; `None` when it was not asked for, or the context
+    /// has no room for it.
+    pub session: Option<SessionReport>,
     /// Tokens per second by the number of tokens prefilled.
     pub prefill_tok_s: BTreeMap<usize, f64>,
     /// Tokens per second by the number of tokens in the context.
@@ -199,6 +202,41 @@ pub struct Workload {
     pub ratio_memory: Ratio,
     /// The first token's logits, `exact` against `graft_disk`.
     pub agreement: Agreement,
+}
+
+/// A conversation: a skill comes in with every second turn, and one is edited on the
+/// way. Everybody keeps what was said before.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SessionReport {
+    /// Length of each skill.
+    pub skill_tokens: usize,
+    /// Conversations timed.
+    pub n: usize,
+    /// Its turns.
+    pub turns: Vec<SessionTurn>,
+    /// Sums over the turns, by name.
+    pub total: BTreeMap<String, SessionTiming>,
+}
+
+/// A turn of a conversation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SessionTurn {
+    /// Which, counted from 1.
+    pub turn: usize,
+    /// `skill`: one comes in; `edit`: one that is there has changed; or `message`.
+    pub what: &'static str,
+    /// `our graft`, `our exact`, and peers with a cache of prefixes as
+    /// `NAME/prefix`.
+    pub timings: BTreeMap<String, SessionTiming>,
+}
+
+/// What a turn costs somebody.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct SessionTiming {
+    /// Median time to the first token.
+    pub ttft_ms: f64,
+    /// Tokens prefilled.
+    pub prefilled: usize,
 }
 
 /// One mode of a workload.

@@ -1,11 +1,15 @@
 //! Reports as text for people.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 mod peers;
 
 use crate::fidelity::{Order, Setting};
-use crate::report::{BenchReport, EditsReport, FidelityReport, Machine, ModeTiming, Ratio, Run};
+use crate::report::{
+    BenchReport, EditsReport, FidelityReport, Machine, ModeTiming, Ratio, Run, SessionReport,
+    SessionTiming,
+};
 
 /// Why a write cannot fail.
 const INTO_STRING: &str = "writing into a string cannot fail";
@@ -15,9 +19,39 @@ pub fn bench_table(report: &BenchReport) -> String {
     let mut out = head(&report.run, &report.machine);
     blocks(&mut out, report);
     turns(&mut out, report);
+    if let Some(session) = &report.session {
+        conversation(&mut out, session);
+    }
     rates(&mut out, report);
     peers::write(&mut out, report);
     out
+}
+
+fn conversation(out: &mut String, session: &SessionReport) {
+    writeln!(
+        out,
+        "\nA conversation of {} turns, skills of {} tokens: tokens prefilled, time to the first token",
+        session.turns.len(),
+        session.skill_tokens
+    )
+    .expect(INTO_STRING);
+    let names: Vec<&String> = session.total.keys().collect();
+    write!(out, "turn          ").expect(INTO_STRING);
+    for name in &names {
+        write!(out, " {name:>20}").expect(INTO_STRING);
+    }
+    let mut row = |what: &str, timings: &BTreeMap<String, SessionTiming>| {
+        write!(out, "\n{what:<14}").expect(INTO_STRING);
+        for name in &names {
+            let SessionTiming { ttft_ms, prefilled } = timings[*name];
+            write!(out, " {prefilled:>8} {:>11}", duration(ttft_ms)).expect(INTO_STRING);
+        }
+    };
+    for turn in &session.turns {
+        row(&format!("{} {}", turn.turn, turn.what), &turn.timings);
+    }
+    row("all", &session.total);
+    out.push('\n');
 }
 
 /// The text of a fidelity report.

@@ -71,6 +71,7 @@ pub(crate) fn bench_sample() -> BenchReport {
         peers: Vec::new(),
         graft: Vec::new(),
         workloads: vec![workload],
+        session: None,
         prefill_tok_s: [(32, 400.0)].into(),
         decode_tok_s: [(0, 50.0)].into(),
         prefill: Vec::new(),

@@ -7,6 +7,7 @@
 mod block;
 mod peers;
 mod rate;
+mod session;
 mod text;
 mod turn;
 
@@ -39,6 +40,8 @@ pub struct BenchPlan {
     pub repeat: usize,
     /// Grafts timed for a block.
     pub n_grafts: usize,
+    /// Whether a conversation of ten turns is measured, where the context has room.
+    pub session: bool,
     /// Programs to measure beside.
     pub peers: Vec<PeerSpec>,
     /// Tokens timed for a decoding rate.
@@ -56,6 +59,7 @@ impl BenchPlan {
             decode_contexts: vec![0, 1300],
             repeat: 9,
             n_grafts: 400,
+            session: true,
             peers: Vec::new(),
             n_decoded: 64,
         }
@@ -70,6 +74,7 @@ impl BenchPlan {
             decode_contexts: vec![0],
             repeat: 3,
             n_grafts: 100,
+            session: false,
             peers: Vec::new(),
             n_decoded: 16,
         }
@@ -143,6 +148,10 @@ pub fn bench(
     let lab = Lab { texts: &texts, prefix: &prefix, plan, peers: &peers };
     let graft = each(&plan.block_lengths, |n| block::measure(&lab, n, watch))?;
     let workloads = each(&plan.turn_lengths, |n| turn::measure(&lab, n, watch))?;
+    let room = model.context_length() as usize - texts.prefix.len();
+    let session = (plan.session && session::n_tokens(&lab) <= room)
+        .then(|| session::measure(&lab, watch))
+        .transpose()?;
     let prefill = each(&plan.prefill_lengths, |n| rate::prefill(&lab, n, watch))?;
     let peak_before = machine::peak_rss_bytes("self");
     // Again beside what it limits: other programs come and go.
@@ -164,6 +173,7 @@ pub fn bench(
         peers: peers.iter().map(Peer::report).collect(),
         graft,
         workloads,
+        session,
         prefill_tok_s: prefill.iter().map(|rate| (rate.tokens, rate.tok_s)).collect(),
         decode_tok_s: decode.iter().map(|rate| (rate.context, rate.tok_s)).collect(),
         prefill,

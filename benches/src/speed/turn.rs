@@ -266,7 +266,7 @@ fn graft_turn(
 }
 
 /// What was timed must have been a graft of a block from where it should come.
-fn check(activated: &Activated, tier: Tier) -> Result<(), Error> {
+pub(super) fn check(activated: &Activated, tier: Tier) -> Result<(), Error> {
     if activated.block == Some(BlockOrigin::Found(tier)) {
         return Ok(());
     }

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use skillgraft::StopFlag;
 use skillgraft_bench::{BenchPlan, PeerSpec, Subject, Watch, bench, bench_page, bench_table};
 
@@ -28,6 +29,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     repeat: Option<u16>,
 
+    /// What is measured beside blocks and rates [default: all that fits the context].
+    #[arg(long, value_enum, value_name = "NAME,...", value_delimiter = ',')]
+    workloads: Vec<Workload>,
+
     /// A program to measure beside, in turn with ours on the same model file and token
     /// ids: `llama-server=URL` of one that runs, or `llama-server=PATH` to start one;
     /// may be given several times.
@@ -41,6 +46,14 @@ pub(crate) struct Args {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Workload {
+    /// A turn that activates a skill, by the skill's length.
+    Turns,
+    /// A conversation of ten turns with five skills, one of which is edited.
+    Session,
 }
 
 pub(crate) fn run(args: &Args, ui: &Ui, stop: &StopFlag) -> anyhow::Result<()> {
@@ -66,6 +79,12 @@ impl Args {
             let lengths: Vec<usize> = self.lengths.iter().map(|&n| n as usize).collect();
             plan.block_lengths.clone_from(&lengths);
             plan.turn_lengths = lengths;
+        }
+        if !self.workloads.is_empty() {
+            plan.session = self.workloads.contains(&Workload::Session);
+            if !self.workloads.contains(&Workload::Turns) {
+                plan.turn_lengths.clear();
+            }
         }
         if let Some(repeat) = self.repeat {
             plan.repeat = repeat.into();
