@@ -18,7 +18,11 @@ pub(super) fn page(report: &BenchReport) -> Result<String, Error> {
     let prefilled = lines(&axes("tokens prefilled", true), &prefilled(report))?;
     render(
         TEMPLATE,
-        context! { report => Value::from(Serde(report)), ttft => ttft, prefilled => prefilled },
+        context! {
+            report => Value::from(Serde(report)),
+            ttft => Value::from(Serde(ttft)),
+            prefilled => Value::from(Serde(prefilled)),
+        },
     )
 }
 
@@ -51,7 +55,10 @@ fn series(
             all.entry(name).or_default().push((tokens, y, interval));
         }
     }
+    // Where there are lines, what was measured once is in the table only.
+    let n_points = if all.values().any(|points| points.len() > 1) { 2 } else { 1 };
     all.into_iter()
+        .filter(|(_, points)| points.len() >= n_points)
         .map(|(name, mut points)| {
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
             Series { name, points, has_marks: true }

@@ -48,7 +48,7 @@ pub(super) fn page(report: &FidelityReport) -> Result<String, Error> {
         context! {
             report => Value::from(Serde(report)),
             setting => setting_words(&report.setting),
-            plot => plot,
+            plot => Value::from(Serde(plot)),
             worst => Value::from(Serde(worst(cases))),
         },
     )

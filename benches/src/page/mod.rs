@@ -14,6 +14,7 @@ mod fidelity;
 mod plot;
 
 const BASE: &str = include_str!("base.html");
+const FIGURE: &str = include_str!("figure.html");
 
 /// The page of a fidelity report. Cases are listed where the report has them.
 ///
@@ -39,6 +40,7 @@ fn render(template: &str, values: Value) -> Result<String, Error> {
     environment.add_filter("digits", digits);
     environment.add_filter("ms", |ms: f64| crate::table::duration(ms));
     environment.add_template("base.html", BASE).map_err(failed)?;
+    environment.add_template("figure.html", FIGURE).map_err(failed)?;
     environment.add_template("page.html", template).map_err(failed)?;
     environment.get_template("page.html").and_then(|page| page.render(values)).map_err(failed)
 }

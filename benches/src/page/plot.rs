@@ -12,14 +12,18 @@ const SIZE: (u32, u32) = (460, 300);
 const INK: RGBColor = RGBColor(1, 2, 3);
 /// The same as it is written into the file.
 const INK_HEX: &str = "#010203";
-/// Colours that are told apart on light and on dark ground (Okabe and Ito 2008).
-const COLOURS: [RGBColor; 6] = [
+/// Colours that are told apart on light and on dark ground, the first six as in Okabe
+/// and Ito 2008.
+const COLOURS: [RGBColor; 9] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
     RGBColor(148, 122, 20),
     RGBColor(86, 180, 233),
+    RGBColor(128, 128, 128),
+    RGBColor(120, 94, 240),
+    RGBColor(220, 38, 127),
 ];
 const TEXT: i32 = 13;
 
@@ -39,8 +43,24 @@ pub(super) struct Axes<'a> {
     pub(super) is_log_y: bool,
 }
 
+/// A drawing, and what its lines are.
+#[derive(Debug, serde::Serialize)]
+pub(super) struct Plot {
+    /// To be put into a page as it is.
+    svg: String,
+    legend: Vec<Key>,
+}
+
+/// One line of a drawing.
+#[derive(Debug, serde::Serialize)]
+struct Key {
+    name: String,
+    /// As CSS has it.
+    colour: String,
+}
+
 /// Lines over a logarithmic axis.
-pub(super) fn lines(axes: &Axes<'_>, series: &[Series]) -> Result<String, Error> {
+pub(super) fn lines(axes: &Axes<'_>, series: &[Series]) -> Result<Plot, Error> {
     let xs = || series.iter().flat_map(|series| series.points.iter().map(|point| point.0));
     let ys = || series.iter().flat_map(|series| series.points.iter()).flat_map(|point| point.2);
     let x = range(xs()).log_scale();
@@ -55,7 +75,12 @@ pub(super) fn lines(axes: &Axes<'_>, series: &[Series]) -> Result<String, Error>
         }
         .map_err(|reason| Error::Page { reason })?;
     }
-    Ok(into_page(&svg))
+    let key = |(series, colour): (&Series, &RGBColor)| {
+        let RGBColor(red, green, blue) = *colour;
+        Key { name: series.name.clone(), colour: format!("rgb({red} {green} {blue})") }
+    };
+    let legend = series.iter().zip(COLOURS.iter().cycle()).map(key).collect();
+    Ok(Plot { svg: into_page(&svg), legend })
 }
 
 /// The values' range, a little wider; the part below a ten-millionth of it is cut.
@@ -93,7 +118,7 @@ where
         .axis_style(INK)
         .bold_line_style(INK.mix(0.15))
         .light_line_style(INK.mix(0.0))
-        .label_style(style.clone())
+        .label_style(style)
         .x_labels(6)
         .y_labels(6)
         .x_label_formatter(&|value| label(*value))
@@ -121,12 +146,7 @@ where
             chart.draw_series(points.iter().map(mark)).map_err(failed)?;
         }
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .label_font(style)
-        .draw()
-        .map_err(failed)
+    Ok(())
 }
 
 fn label(value: f64) -> String {
